@@ -31,10 +31,10 @@ func writeCode(t *testing.T, list []AdvisoryCode) []byte {
 	var m memory
 	w, err := NewWriter(&m, time.Unix(1_700_000_000, 0))
 	check(t, err)
-	check(t, w.Description(Description{ID: "CVE-2020-0001", Text: "A text."}))
 	for _, c := range list {
 		check(t, w.Code(c))
 	}
+	check(t, w.Description(Description{ID: "CVE-2020-0001", Text: "A text."}))
 	check(t, w.Close(nil))
 	return m.b
 }

@@ -6,21 +6,25 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sort"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 const (
-	targetBlockBytes = 8 << 10 // at which a block is closed
-	maxEntryBytes    = 1 << 20 // bytes of the value of an entry
-	maxKeyBytes      = 1 << 10
-	maxBlockBytes    = targetBlockBytes + maxEntryBytes + maxKeyBytes + 64
-	maxTreeHeight    = 8
+	targetBlockBytes = 8 << 10 // of its entries, at which a block is closed
+	// descriptionBlockBytes is that of descriptions: they are most of a file, and few are read.
+	descriptionBlockBytes = 32 << 10
+	maxEntryBytes         = 1 << 20 // bytes of the value of an entry
+	maxKeyBytes           = 1 << 10
+	maxBlockBytes         = targetBlockBytes + maxEntryBytes + maxKeyBytes + 64
+	maxTreeHeight         = 8
 )
 
 // blockBuilder is one block of a tree: sorted entries, each key encoded by its difference from the one
 // before it. A leaf has records; every other block names the blocks below it by their first keys.
 // In the file a CRC-32C precedes it.
 //
-//	level   byte, 0 of a leaf
+//	level   byte, 0 of a leaf; compressedBlock is added to it where the rest is a frame of Zstandard
 //	entries until its end: shared, rest, value, each length a varint
 type blockBuilder struct {
 	level      int
@@ -40,11 +44,21 @@ func (b *blockBuilder) add(key, value []byte) {
 	b.entryCount++
 }
 
-// finish returns the bytes for the file and empties the block.
-func (b *blockBuilder) finish() []byte {
+// compressedBlock marks the level of a block whose entries are compressed, from schema 2 on.
+const compressedBlock = 0x80
+
+// finish returns the bytes for the file and empties the block. Leaves are compressed where that makes them smaller; the
+// few blocks above them are read for every search.
+func (b *blockBuilder) finish(z *zstd.Encoder) []byte {
 	out := make([]byte, checksumSize, checksumSize+1+len(b.entries))
 	out = append(out, byte(b.level))
-	out = append(out, b.entries...)
+	if b.level == 0 {
+		out[checksumSize] |= compressedBlock
+		out = z.EncodeAll(b.entries, out)
+	}
+	if b.level > 0 || len(out) >= checksumSize+1+len(b.entries) {
+		out = append(append(out[:checksumSize], byte(b.level)), b.entries...)
+	}
 	binary.LittleEndian.PutUint32(out, crc32.Checksum(out[checksumSize:], castagnoli))
 	b.entries, b.lastKey, b.entryCount = b.entries[:0], b.lastKey[:0], 0
 	return out
@@ -72,12 +86,29 @@ const restartInterval = 16
 // restartPointBytes is about how many bytes a restart point takes.
 const restartPointBytes = 128
 
+// newBlockEncoder returns what compresses blocks. Its results do not depend on what it compressed before.
+func newBlockEncoder() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false), zstd.WithWindowSize(maxEntryBytes))
+}
+
+// newBlockDecoder returns what decompresses blocks, to maxBlockBytes at most. It is safe for concurrent use.
+func newBlockDecoder() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderLowmem(true))
+}
+
 // parseBlock verifies the checksum of a block and removes it.
-func parseBlock(b []byte) (*parsedBlock, error) {
+func parseBlock(b []byte, z *zstd.Decoder) (*parsedBlock, error) {
 	if len(b) <= checksumSize || binary.LittleEndian.Uint32(b) != crc32.Checksum(b[checksumSize:], castagnoli) {
 		return nil, fmt.Errorf("%w: checksum mismatch in a block", ErrDamaged)
 	}
-	s := &parsedBlock{level: int(b[checksumSize]), entries: b[checksumSize+1:]}
+	s := &parsedBlock{level: int(b[checksumSize] &^ compressedBlock), entries: b[checksumSize+1:]}
+	if b[checksumSize]&compressedBlock != 0 {
+		var err error
+		if s.entries, err = z.DecodeAll(s.entries, nil); err != nil {
+			return nil, fmt.Errorf("%w: decompress a block: %w", ErrDamaged, err)
+		}
+	}
 	return s, s.findRestartPoints()
 }
 

@@ -54,15 +54,19 @@ func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	}
 	db := &DB{trees: map[sectionName]*tree{}, sharedStrings: newStringCache()}
 	c := newBlockCache()
+	z, err := newBlockDecoder()
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range sectionOrder {
 		s := d.Sections[name]
 		db.trees[name] = &tree{
-			r: r, cache: c, beginOffset: s.Begin, root: blockHandle{s.Root, s.Length},
+			r: r, cache: c, decoder: z, beginOffset: s.Begin, root: blockHandle{s.Root, s.Length},
 			entryCount: s.Entries,
 		}
 	}
 	db.info = Info{
-		Schema: Schema, Built: d.Built, Sources: d.Sources, Size: size,
+		Schema: h.schema, Built: d.Built, Sources: d.Sources, Size: size,
 		Advisories:      d.Sections[advisorySection].Entries,
 		Applicabilities: d.Sections[applicabilitySection].Entries,
 		Vulnerabilities: d.Sections[vulnerabilitySection].Entries,

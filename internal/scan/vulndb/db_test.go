@@ -243,7 +243,7 @@ func TestFilesThatAreNoGood(t *testing.T) {
 		"foreign":   {[]byte("PK\x03\x04 a zip file"), ErrNotDatabase, "not a vulnerability database"},
 		"short":     {good[:30], ErrDamaged, "truncated after 30 bytes"},
 		"cut off":   {good[:len(good)-1], ErrDamaged, "instead of"},
-		"newer":     {change(8, 2), ErrNewerSchema, "schema 2"},
+		"newer":     {change(8, Schema+1), ErrNewerSchema, fmt.Sprintf("schema %d", Schema+1)},
 		"older":     {change(8, 0), ErrDamaged, "schema 0"},
 		"header":    {change(16, 9), ErrDamaged, "header"},
 		"directory": {change(len(good)-3, 'x'), ErrDamaged, "directory"},

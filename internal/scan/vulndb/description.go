@@ -1,7 +1,6 @@
 package vulndb
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -84,38 +83,13 @@ func (d *Description) UnmarshalBinary(b []byte) error {
 
 // Description adds a description; calls are in the order of IDs.
 func (w *Writer) Description(d Description) error {
-	size := len(d.Title) + len(d.Text)
-	for _, r := range d.References {
-		size += len(r)
-	}
-	if len(d.ID) > maxKeyBytes || size > maxTextGroupBytes/2 {
-		return fmt.Errorf("%w: it has an ID of %d bytes and texts of %d bytes", ErrRecordLimit, len(d.ID), size)
-	}
-	if w.texts.count > 0 && d.ID <= w.texts.lastID {
-		return fmt.Errorf("%w: description of %q after %q", errNotSorted, d.ID, w.texts.lastID)
-	}
-	w.texts.add(d)
-	if len(w.texts.raw) >= textGroupBytes {
-		return w.flushTexts()
-	}
-	return nil
+	w.encoder.buf = w.encoder.buf[:0]
+	w.encoder.description(d)
+	return w.addEntry(descriptionSection, []byte(d.ID), w.encoder.buf)
 }
 
-// flushTexts writes the group of descriptions that is not complete yet.
-func (w *Writer) flushTexts() error {
-	if w.texts.count == 0 {
-		return nil
-	}
-	packed, err := w.texts.pack()
-	if err == nil {
-		err = w.addEntry(textSection, []byte(w.texts.firstID), packed)
-	}
-	w.texts.reset()
-	return err
-}
-
-// Description returns what sources write about an ID, and false when the database has nothing. Those that earlier
-// programs made have no descriptions, or have each in an entry.
+// Description returns what sources write about an ID, and false when the database has nothing. Databases of schema 1
+// have no descriptions, each in an entry, or groups of them.
 func (db *DB) Description(id string) (Description, bool, error) {
 	if t := db.trees[descriptionSection]; t.entryCount > 0 {
 		b, found, err := t.get([]byte(id))

@@ -2,6 +2,7 @@ package vulndb
 
 import (
 	"bytes"
+	"compress/flate"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,18 +39,17 @@ func TestDescriptionsComeBack(t *testing.T) {
 	}
 }
 
-// TestNoDescriptions: a database of an earlier program has none.
+// TestNoDescriptions: some databases of schema 1 have none.
 func TestNoDescriptions(t *testing.T) {
 	raw := write(t, some())
 	db, err := NewDB(bytes.NewReader(raw), int64(len(raw)))
 	check(t, err)
-	db.trees[textSection] = &tree{r: bytes.NewReader(raw), cache: newBlockCache()}
 	if d, ok, err := db.Description("CVE-2020-0001"); ok || err != nil || !d.IsEmpty() {
 		t.Errorf("%+v, %t, %v", d, ok, err)
 	}
 }
 
-// TestManyDescriptions: every one of several groups and blocks is found, and nothing else.
+// TestManyDescriptions: every one of several blocks is found, and nothing else.
 func TestManyDescriptions(t *testing.T) {
 	var m memory
 	w, err := NewWriter(&m, time.Unix(1_700_000_000, 0))
@@ -70,8 +70,14 @@ func TestManyDescriptions(t *testing.T) {
 	db, err := NewDB(bytes.NewReader(m.b), int64(len(m.b)))
 	check(t, err)
 	check(t, db.Verify(t.Context()))
-	if n := db.trees[textSection].entryCount; n < 20 {
-		t.Errorf("%d groups", n)
+	section := db.trees[descriptionSection]
+	root, err := section.readBlock(section.root)
+	check(t, err)
+	if root.level == 0 || len(root.restartPoints) < 10 {
+		t.Errorf("a root of level %d with %d blocks", root.level, len(root.restartPoints))
+	}
+	if size := section.root.offset - section.beginOffset; size > 200_000 {
+		t.Errorf("%d descriptions take %d bytes", count/2, size)
 	}
 	for i := range count {
 		got, ok, err := db.Description(describe(i).ID)
@@ -86,43 +92,28 @@ func TestManyDescriptions(t *testing.T) {
 	}
 }
 
-// TestEarlierDescriptions: a database of an earlier program has each in an entry.
-func TestEarlierDescriptions(t *testing.T) {
-	var m memory
-	w, err := NewWriter(&m, time.Unix(1_700_000_000, 0))
+// group returns a group of descriptions as files of schema 1 have it.
+func group(t testing.TB, raw []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := flate.NewWriterDict(&b, flate.BestCompression, []byte(textDictionary))
 	check(t, err)
-	check(t, w.Vulnerability(Vulnerability{ID: "CVE-2020-0001"}))
-	want := Description{ID: "CVE-2020-0001", Title: "A title", References: []string{"https://a.example/1"}}
-	var e encoder
-	e.description(want)
-	check(t, w.addEntry(descriptionSection, []byte(want.ID), e.buf))
-	check(t, w.Close(nil))
-	db, err := NewDB(bytes.NewReader(m.b), int64(len(m.b)))
-	check(t, err)
-	if got, ok, err := db.Description(want.ID); !cmp.Equal(got, want) || !ok || err != nil {
-		t.Errorf("%+v, %t, %v", got, ok, err)
-	}
-	if _, ok, err := db.Description("CVE-2020-0002"); ok || err != nil {
-		t.Errorf("of an unknown ID: %t, %v", ok, err)
-	}
+	_, err = w.Write(raw)
+	check(t, errors.Join(err, w.Close()))
+	return b.Bytes()
 }
 
-// TestTextTrap: a group that unpacks to too much is damage.
+// TestTextTrap: a group that decompresses to too much is damage.
 func TestTextTrap(t *testing.T) {
-	g := textGroup{raw: make([]byte, 10<<20), count: 1}
-	packed, err := g.pack()
-	check(t, err)
-	if _, _, err := findText(packed, "x"); !errors.Is(err, ErrDamaged) {
+	if _, _, err := findText(group(t, make([]byte, 10<<20)), "x"); !errors.Is(err, ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func FuzzText(f *testing.F) {
-	var g textGroup
-	g.add(Description{ID: "CVE-2020-0001", Title: "A title"})
-	packed, err := g.pack()
+	raw, err := Description{ID: "CVE-2020-0001", Title: "A title"}.AppendBinary(nil)
 	check(f, err)
-	f.Add(packed, "CVE-2020-0001")
+	f.Add(group(f, raw), "CVE-2020-0001")
 	f.Add([]byte("x"), "")
 	f.Fuzz(func(t *testing.T, b []byte, id string) {
 		if d, ok, err := findText(b, id); ok && (d.ID != id || err != nil) {

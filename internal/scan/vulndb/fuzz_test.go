@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"os"
 	"testing"
 )
 
@@ -12,6 +13,9 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(f, some()))
 	f.Add(write(f, content{}))
 	f.Add([]byte(magic))
+	earlier, err := os.ReadFile(earlierFile) // its blocks are not compressed
+	check(f, err)
+	f.Add(earlier)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		mend(b)
 		db, err := NewDB(bytes.NewReader(b), int64(len(b)))
@@ -43,6 +47,7 @@ func mend(b []byte) {
 		return
 	}
 	h := header{
+		schema:          Schema,
 		fileSize:        int64(len(b)),
 		directoryOffset: int64(binary.LittleEndian.Uint64(b[24:])),
 	}
@@ -68,7 +73,7 @@ func mendTree(b []byte, p blockHandle, depth int) {
 	}
 	block := b[p.offset : p.offset+p.length]
 	binary.LittleEndian.PutUint32(block, crc32.Checksum(block[checksumSize:], castagnoli))
-	if block[checksumSize] == 0 {
+	if block[checksumSize]&^compressedBlock == 0 {
 		return
 	}
 	c := cursor{remaining: block[checksumSize+1:]}

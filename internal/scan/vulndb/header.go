@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
-// Schema is the version of the file format. A program reads files of that version and refuses
-// newer ones.
-const Schema = 1
+// Schema is the version of the file format that is written. A program reads files of that version and of earlier ones,
+// and refuses newer ones. Blocks may be compressed from 2 on.
+const Schema = 2
+
+// MinSchema is the earliest version that is read.
+const MinSchema = 1
 
 const (
 	magic             = "\x89BYVDB\r\n" // detects a transfer in text mode
@@ -63,6 +66,7 @@ type SourceInfo struct {
 //	40 zero        20 bytes
 //	60 CRC-32C     uint32, of the bytes before it
 type header struct {
+	schema                             int
 	fileSize, directoryOffset          int64
 	directoryLength, directoryChecksum uint32
 }
@@ -81,15 +85,15 @@ const (
 	vulnerabilitySection sectionName = "vulnerabilities"
 	applicabilitySection sectionName = "applicabilities"
 	advisorySection      sectionName = "advisories"
-	descriptionSection   sectionName = "descriptions" // of files that earlier programs made; no longer written
-	codeSection          sectionName = "code"         // ignored by earlier programs, and missing in their files
-	productNameSection   sectionName = "products"     // likewise
-	textSection          sectionName = "texts"        // likewise
+	codeSection          sectionName = "code"     // missing in some files of schema 1
+	productNameSection   sectionName = "products" // likewise
+	descriptionSection   sectionName = "descriptions"
+	textSection          sectionName = "texts" // groups of descriptions, in some files of schema 1
 	stringSection        sectionName = "strings"
 )
 
 var sectionOrder = []sectionName{
-	vulnerabilitySection, applicabilitySection, advisorySection, descriptionSection, codeSection, productNameSection,
+	vulnerabilitySection, applicabilitySection, advisorySection, codeSection, productNameSection, descriptionSection,
 	textSection, stringSection,
 }
 
@@ -104,7 +108,7 @@ type treeLocation struct {
 func (h header) marshal() []byte {
 	b := make([]byte, headerSize)
 	copy(b, magic)
-	binary.LittleEndian.PutUint32(b[8:], Schema)
+	binary.LittleEndian.PutUint32(b[8:], uint32(h.schema))
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.fileSize))
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.directoryOffset))
 	binary.LittleEndian.PutUint32(b[32:], h.directoryLength)
@@ -126,17 +130,19 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	if n < headerSize || size < minFileBytes {
 		return header{}, fmt.Errorf("%w: it is truncated after %d bytes", ErrDamaged, size)
 	}
-	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
+	schema := binary.LittleEndian.Uint32(b[8:])
+	if schema > Schema {
 		return header{}, fmt.Errorf("%w: the file has schema %d, this program supports up to %d; update this program",
-			ErrNewerSchema,
-			s, Schema)
-	} else if s != Schema {
-		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, s)
+			ErrNewerSchema, schema, Schema)
+	}
+	if schema < MinSchema {
+		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, schema)
 	}
 	if binary.LittleEndian.Uint32(b[headerChecksum:]) != crc32.Checksum(b[:headerChecksum], castagnoli) {
 		return header{}, fmt.Errorf("%w: checksum mismatch in the header", ErrDamaged)
 	}
 	h := header{
+		schema:            int(schema),
 		fileSize:          int64(binary.LittleEndian.Uint64(b[16:])),
 		directoryOffset:   int64(binary.LittleEndian.Uint64(b[24:])),
 		directoryLength:   binary.LittleEndian.Uint32(b[32:]),

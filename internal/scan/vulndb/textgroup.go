@@ -7,55 +7,11 @@ import (
 	"io"
 )
 
-// A group is a run of descriptions in the order of their IDs, compressed together: they are most of a database, and few
-// are read. Its entry has the first ID as its key. A search unpacks one group.
-const (
-	textGroupBytes    = 8 << 10 // at which a group is closed
-	maxTextGroupBytes = 64 << 10
-)
+// maxTextGroupBytes is the maximum size of a group of descriptions, decompressed.
+const maxTextGroupBytes = 64 << 10
 
-// textGroup is a group that is being written.
-type textGroup struct {
-	raw             []byte
-	firstID, lastID string
-	count           int
-	buf             bytes.Buffer
-	writer          *flate.Writer
-}
-
-func (g *textGroup) add(d Description) {
-	if g.count == 0 {
-		g.firstID = d.ID
-	}
-	e := encoder{g.raw}
-	e.str(d.ID)
-	e.description(d)
-	g.raw, g.lastID = e.buf, d.ID
-	g.count++
-}
-
-func (g *textGroup) reset() { g.raw, g.count = g.raw[:0], 0 }
-
-// pack returns the compressed group, valid until the next call.
-func (g *textGroup) pack() ([]byte, error) {
-	g.buf.Reset()
-	if g.writer == nil {
-		w, err := flate.NewWriterDict(&g.buf, flate.BestCompression, []byte(textDictionary))
-		if err != nil {
-			return nil, err
-		}
-		g.writer = w
-	} else {
-		g.writer.Reset(&g.buf)
-	}
-	if _, err := g.writer.Write(g.raw); err != nil {
-		return nil, err
-	}
-	err := g.writer.Close()
-	return g.buf.Bytes(), err
-}
-
-// findText returns the description of an ID in a group.
+// findText returns the description of an ID in a group: a run of descriptions in the order of their IDs, compressed
+// together, as some files of schema 1 have them.
 func findText(packed []byte, id string) (Description, bool, error) {
 	r := flate.NewReaderDict(bytes.NewReader(packed), []byte(textDictionary))
 	raw, err := io.ReadAll(io.LimitReader(r, maxTextGroupBytes+1))
@@ -78,7 +34,7 @@ func findText(packed []byte, id string) (Description, bool, error) {
 	return Description{}, false, nil
 }
 
-// textDictionary has what descriptions often have, the most frequent last. It is part of the format: it never changes.
+// textDictionary is what groups were compressed with. It is part of the format: it never changes.
 const textDictionary = "Improper Neutralization of Special Elements used in an Improper Input Validation " +
 	"use-after-free heap-based buffer overflow out-of-bounds read out-of-bounds write null pointer dereference " +
 	"integer overflow race condition denial of service (DoS) via cross-site scripting (XSS) SQL injection " +

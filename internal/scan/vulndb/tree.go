@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sort"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // tree is one section of a file for reading. A block follows all blocks below it, and these follow
@@ -14,6 +16,7 @@ import (
 type tree struct {
 	r           io.ReaderAt
 	cache       *blockCache
+	decoder     *zstd.Decoder
 	beginOffset int64
 	root        blockHandle
 	entryCount  int
@@ -132,7 +135,7 @@ func (t *tree) readBlock(at blockHandle) (*parsedBlock, error) {
 	if _, err := t.r.ReadAt(raw, at.offset); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	b, err := parseBlock(raw)
+	b, err := parseBlock(raw, t.decoder)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 const (
@@ -25,7 +27,7 @@ var (
 )
 
 // Writer writes a database. The records are added section by section - vulnerabilities,
-// applicabilities, advisories, descriptions, code, names of products - each in the order of its key, and Close ends
+// applicabilities, advisories, code, names of products, descriptions - each in the order of its key, and Close ends
 // the file. The same records produce the same bytes.
 type Writer struct {
 	out           io.WriteSeeker
@@ -40,7 +42,7 @@ type Writer struct {
 	entryCount    int
 	sectionBegin  int64
 	encoder       encoder
-	texts         textGroup
+	compressor    *zstd.Encoder
 	err           error
 }
 
@@ -52,8 +54,12 @@ type treeLevel struct {
 
 // NewWriter begins a database in out, which is empty.
 func NewWriter(out io.WriteSeeker, built time.Time) (*Writer, error) {
+	z, err := newBlockEncoder()
+	if err != nil {
+		return nil, err
+	}
 	w := &Writer{
-		out: out, buf: bufio.NewWriterSize(out, 256<<10), stringNumbers: map[string]uint64{},
+		out: out, compressor: z, buf: bufio.NewWriterSize(out, 256<<10), stringNumbers: map[string]uint64{},
 		directory: directory{Built: built.UTC().Truncate(time.Second), Sections: map[sectionName]treeLocation{}},
 	}
 	w.write(make([]byte, headerSize))
@@ -106,9 +112,6 @@ func (w *Writer) Advisory(a Advisory) error {
 
 // Close ends the file with the metadata of its sources. It does not close out.
 func (w *Writer) Close(sources []SourceInfo) error {
-	if err := w.flushTexts(); err != nil {
-		return err
-	}
 	for i, s := range w.sharedStrings {
 		if err := w.addEntry(stringSection, binary.BigEndian.AppendUint32(nil, uint32(i+1)), []byte(s)); err != nil {
 			return err
@@ -126,8 +129,10 @@ func (w *Writer) Close(sources []SourceInfo) error {
 			"the directory of the database has %d bytes, more than %d: give fewer sources, or shorter names",
 			len(b), maxDirectoryBytes)
 	}
-	h := header{directoryOffset: w.offset, directoryLength: uint32(len(b)), directoryChecksum: crc32.Checksum(b,
-		castagnoli)}
+	h := header{
+		schema: Schema, directoryOffset: w.offset, directoryLength: uint32(len(b)),
+		directoryChecksum: crc32.Checksum(b, castagnoli),
+	}
 	w.write(b)
 	h.fileSize = w.offset
 	if w.err == nil {
@@ -198,7 +203,11 @@ func (w *Writer) addToLevel(n int, key, value []byte) {
 
 // closeIfFull closes the block of a level when size more bytes do not fit.
 func (w *Writer) closeIfFull(n, size int) {
-	if n < len(w.levels) && w.levels[n].entryCount > 0 && len(w.levels[n].entries)+size > targetBlockBytes {
+	target := targetBlockBytes
+	if n == 0 && sectionOrder[w.sectionIndex] == descriptionSection {
+		target = descriptionBlockBytes
+	}
+	if n < len(w.levels) && w.levels[n].entryCount > 0 && len(w.levels[n].entries)+size > target {
 		w.closeBlock(n)
 	}
 }
@@ -209,7 +218,7 @@ func (w *Writer) closeBlock(n int) blockHandle {
 	l := w.levels[n]
 	w.closeIfFull(n+1, len(l.firstKey)+2*binary.MaxVarintLen64)
 	p := blockHandle{offset: w.offset}
-	b := l.finish()
+	b := l.finish(w.compressor)
 	p.length = int64(len(b))
 	w.write(b)
 	w.addToLevel(n+1, l.firstKey, p.marshal())

@@ -84,8 +84,8 @@ func ParseListing(b []byte, most int64) (Listing, error) {
 		return l, fmt.Errorf("%w: the listing has schema %d, this program supports %d; update this program",
 			vulndb.ErrNewerSchema,
 			l.Schema, vulndb.Schema)
-	case l.Schema < vulndb.Schema:
-		return l, fmt.Errorf("the listing has schema %d, this program requires %d", l.Schema, vulndb.Schema)
+	case l.Schema < vulndb.MinSchema:
+		return l, fmt.Errorf("the listing has schema %d, this program requires %d or later", l.Schema, vulndb.MinSchema)
 	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumPrefix):
 		return l, errors.New("the listing has no sha256 checksum")
 	case l.Size <= 0 || l.Size > most:

@@ -92,3 +92,20 @@ func TestPublishSameDate(t *testing.T) {
 		t.Errorf("a newer schema: %v", err)
 	}
 }
+
+// TestEarlierDatabase: a database that was published by an earlier program is used.
+func TestEarlierDatabase(t *testing.T) {
+	s := newSite(t, day, nil)
+	raw, err := os.ReadFile(filepath.Join("..", "testdata", "schema-1.db"))
+	check(t, err)
+	file := filepath.Join(s.folder, "vuln.db")
+	check(t, os.WriteFile(file, raw, 0o600))
+	l, err := WriteListing(t.Context(), ListingOptions{Database: file, Target: filepath.Join(s.folder, "latest.json")})
+	if err != nil || l.Schema != 1 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	st, err := Update(t.Context(), s.options(t))
+	if err != nil || st.Outcome != Updated || st.Info.Schema != 1 || st.Info.Advisories != 30 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}

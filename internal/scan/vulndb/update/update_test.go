@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,9 +38,11 @@ func database(t testing.TB, path string, built time.Time) {
 	defer f.Close()
 	w, err := vulndb.NewWriter(f, built)
 	check(t, err)
+	rng := rand.New(rand.NewPCG(1, 2)) // so that it does not compress to nothing
 	for i := range 500 {
-		check(t,
-			w.Vulnerability(vulndb.Vulnerability{ID: fmt.Sprintf("CVE-2020-%05d", i), URL: built.Format(time.RFC3339)}))
+		check(t, w.Vulnerability(vulndb.Vulnerability{
+			ID: fmt.Sprintf("CVE-2020-%05d", i), URL: fmt.Sprintf("%s/%x", built.Format(time.RFC3339), rng.Uint64()),
+		}))
 	}
 	check(t, w.Close(nil))
 }
@@ -224,7 +227,7 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			"nothing",
 		},
 		"no JSON":       {listing(func(string) string { return "<html>" }), "listing"},
-		"newer schema":  {listing(replace(`"schema": 1`, `"schema": 9`)), "update this program"},
+		"newer schema":  {listing(replace(`"schema": 2`, `"schema": 9`)), "update this program"},
 		"no checksum":   {listing(replace("sha256:", "md5:")), "sha256"},
 		"too large":     {listing(replace(`"size": `, `"size": 9000000000`)), "bytes"},
 		"wrong date":    {listing(replace("2026-08-02", "2026-08-03")), "its listing has the build time"},
