@@ -73,8 +73,13 @@ var Ecosystems = []Ecosystem{
 // CVEs of WriteNVDFeed. The same seed produces the same bytes.
 func WriteOSVArchive(w io.Writer, e Ecosystem, seed uint64) error {
 	z := zip.NewWriter(w)
+	compressor, err := flate.NewWriter(io.Discard, flate.BestSpeed)
+	if err != nil {
+		return err
+	}
 	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) {
-		return flate.NewWriter(w, flate.BestSpeed)
+		compressor.Reset(w) // files are written one after the other
+		return compressor, nil
 	})
 	g := &generator{rand.New(rand.NewPCG(seed, uint64(len(e.Prefix))))}
 	var b bytes.Buffer
