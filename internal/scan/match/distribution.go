@@ -14,6 +14,9 @@ type distribution struct {
 	kind    catalog.PackageType
 	scheme  vercmp.Scheme
 	sources []vulndb.Source // as of ecosystem
+	// namesSources reports whether advisories about RPM packages may have the name of their source alone. Others list
+	// all that is built from it, so that what they leave out is not affected.
+	namesSources bool
 
 	// release returns the ecosystem of a release of os-release, "" where that has none.
 	release func(version string) vulndb.Ecosystem
@@ -25,7 +28,7 @@ var (
 	debianSources = []vulndb.Source{vulndb.DebianTracker, vulndb.DebianOSV, vulndb.DebianDSA, vulndb.OSV}
 	ubuntuSources = []vulndb.Source{vulndb.UbuntuOSV, vulndb.UbuntuUSN, vulndb.OSV}
 	suse          = distribution{
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.SUSEErrata, vulndb.OSV}, func(v string) vulndb.Ecosystem {
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.SUSEErrata, vulndb.OSV}, true, func(v string) vulndb.Ecosystem {
 			major, pack, _ := strings.Cut(v, ".")
 			switch {
 			case major >= "16": // it has no service packs
@@ -41,31 +44,35 @@ var (
 // distributions are those whose advisories are used, by the ID of os-release. Derivatives have other
 // packages than the distribution in their ID_LIKE, and are in no list.
 var distributions = map[string]distribution{
-	"debian": {catalog.Deb, vercmp.Deb, debianSources, ofMajor(vulndb.Debian + ":")},
-	"ubuntu": {catalog.Deb, vercmp.Deb, ubuntuSources, func(v string) vulndb.Ecosystem {
+	"debian": {catalog.Deb, vercmp.Deb, debianSources, false, ofMajor(vulndb.Debian + ":")},
+	"ubuntu": {catalog.Deb, vercmp.Deb, ubuntuSources, false, func(v string) vulndb.Ecosystem {
 		return vulndb.Ubuntu + ":" + vulndb.Ecosystem(v)
 	}},
 	"alpine": {
-		catalog.APK, vercmp.APK, []vulndb.Source{vulndb.AlpineOSV, vulndb.OSV}, func(v string) vulndb.Ecosystem {
+		catalog.APK, vercmp.APK, []vulndb.Source{vulndb.AlpineOSV, vulndb.OSV}, false, func(v string) vulndb.Ecosystem {
 			return vulndb.Alpine + ":v" + vulndb.Ecosystem(v)
 		},
 	},
 	"rocky": {
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.RockyErrata, vulndb.OSV}, ofMajor(vulndb.RockyLinux + ":"),
+		catalog.RPM, vercmp.RPM,
+		[]vulndb.Source{vulndb.RockyErrata, vulndb.OSV},
+		true,
+		ofMajor(vulndb.RockyLinux + ":"),
 	},
 	"almalinux": {
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.AlmaErrata, vulndb.OSV}, ofMajor(vulndb.AlmaLinux + ":"),
+		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.AlmaErrata, vulndb.OSV}, false, ofMajor(vulndb.AlmaLinux + ":"),
 	},
 	"rhel": {
 		catalog.RPM, vercmp.RPM,
 		[]vulndb.Source{vulndb.RedHatErrata, vulndb.OSV},
+		false,
 		ofMajor(vulndb.RedHat + ":enterprise_linux:"),
 	},
 	"sles": suse, "sled": suse, "sles_sap": suse, "sle_hpc": suse,
-	"opensuse-leap": {catalog.RPM, vercmp.RPM, suse.sources, func(v string) vulndb.Ecosystem {
+	"opensuse-leap": {catalog.RPM, vercmp.RPM, suse.sources, true, func(v string) vulndb.Ecosystem {
 		return vulndb.OpenSUSE + ":Leap " + vulndb.Ecosystem(v)
 	}},
-	"opensuse-tumbleweed": {catalog.RPM, vercmp.RPM, suse.sources, func(string) vulndb.Ecosystem {
+	"opensuse-tumbleweed": {catalog.RPM, vercmp.RPM, suse.sources, true, func(string) vulndb.Ecosystem {
 		return vulndb.OpenSUSE + ":Tumbleweed"
 	}},
 }
@@ -121,7 +128,7 @@ func queriesOfOS(p *catalog.Package) []advisoryQuery {
 	source, sourceVersion := sourceOf(p)
 	if p.Kind == catalog.RPM {
 		out := []advisoryQuery{{ecosystem: e, packageName: p.Name}}
-		if source != p.Name {
+		if source != p.Name && d.namesSources {
 			out = append(out, advisoryQuery{ecosystem: e, packageName: source, bySource: true})
 		}
 		return out

@@ -163,6 +163,10 @@ func TestPackagesOfDistributions(t *testing.T) {
 		"rpm sles:15.5 libopenssl3 3.0.8-150500.5.30.1 openssl-3 3.0.8-150500.5.30.1": "",
 		"brew - ruby 3.1.6_1":   "CVE-2024-49761 < 3.2.0",
 		"brew - ruby@3.2 3.2.0": "",
+
+		// The advisory lists what is built from its source, and not this package.
+		"rpm almalinux:8.6 php-other 7.4.19-3.module_el8.6.0+3100+1 php 7.4.19-3.module_el8.6.0+3100+1": "",
+		"rpm rhel:9.4 sudo-other 1.9.5p2-10.el9_3 sudo 1.9.5p2-10.el9_3":                                "",
 	} {
 		p := osPackage(text)
 		if p.Kind == catalog.Brew {
