@@ -196,7 +196,7 @@ func ofStream(p *catalog.Package, s packageVersion, list []*vulndb.Advisory) []*
 	for _, a := range list {
 		n := 0
 		for _, r := range a.Ranges {
-			n = max(n, commonNumbers(withoutEpoch(s.raw), withoutEpoch(r.Fixed), numbers))
+			n = max(n, commonNumbers(streamVersion(p.Name, s.raw), streamVersion(a.Name, r.Fixed), numbers))
 		}
 		if n > best {
 			best, out = n, nil
@@ -211,6 +211,19 @@ func ofStream(p *catalog.Package, s packageVersion, list []*vulndb.Advisory) []*
 // singleNumberStreams begin the names of packages whose streams differ in the first number: nodejs 20,
 // postgresql 15. Those of others differ in the first two: php 7.4, ruby 3.1.
 var singleNumberStreams = []string{"nodejs", "npm", "postgresql", "redis", "varnish", "llvm", "clang"}
+
+// streamVersion returns the version of a module's package that its stream is named by. The same npm is in several
+// streams of nodejs, whose version its release has: 1:10.8.2-1.18.20.8.1.module is of nodejs 18.
+func streamVersion(name, version string) string {
+	version = withoutEpoch(version)
+	if name == "npm" {
+		_, release, _ := strings.Cut(version, "-")
+		if _, node, ok := strings.Cut(release, "."); ok {
+			return node
+		}
+	}
+	return version
+}
 
 // commonNumbers returns how many of the first numbers of two versions are equal, of at most so many.
 func commonNumbers(a, b string, most int) int {

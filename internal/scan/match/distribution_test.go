@@ -84,6 +84,12 @@ var osFeeds = map[string]string{
 		{"package": {"ecosystem": "Red Hat:enterprise_linux:9::appstream", "name": "nodejs"}, "ranges": [
 		 {"type": "ECOSYSTEM", "events": [{"introduced": "0"},
 		  {"fixed": "1:20.21.0-1.module+el9.8.0+25000+70b2ac6e"}]}]}]}`,
+	"ALSA-npm18.json": `{"id": "ALSA-2025:4459", "affected": [{"package": {"ecosystem": "AlmaLinux:8",
+		"name": "npm"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "1:10.8.2-1.18.20.8.1.module_el8.10.0+3990+a2d26c46"}]}]}], "related": ["CVE-2025-27516"]}`,
+	"ALSA-npm22.json": `{"id": "ALSA-2025:4461", "affected": [{"package": {"ecosystem": "AlmaLinux:8",
+		"name": "npm"}, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"},
+		{"fixed": "1:10.9.2-1.22.15.0.1.module_el8.10.0+3991+a2d26c46"}]}]}], "related": ["CVE-2025-27516"]}`,
 	"SUSE-SU.json": `{"id": "SUSE-SU-2026:0312-1", "upstream": ["CVE-2024-2511", "CVE-2024-4603"], "affected": [
 		{"package": {"name": "openssl-3", "ecosystem": "SUSE:Linux Enterprise Module for Basesystem 15 SP5"},
 		 "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "3.0.8-150500.5.30.1"}]}],
@@ -144,7 +150,13 @@ func TestPackagesOfDistributions(t *testing.T) {
 		"apk alpine:3.18 libssl3 3.1.4-r0 openssl 3.1.4-r0":   "",
 		"rpm almalinux:8.6 php 7.4.19-3.module_el8.6.0+3100+1": "CVE-2022-31625 < " +
 			"7.4.19-4.module_el8.6.0+3238+624bf8b8",
-		"rpm almalinux:8.6 php 7.2.24-1.el8":          "", // outside of modules
+		"rpm almalinux:8.6 php 7.2.24-1.el8": "", // outside of modules
+		// The same npm is in several streams of nodejs.
+		"rpm almalinux:8.10 npm 1:10.8.2-1.18.20.8.1.module_el8.10.0+3990+a2d26c46": "",
+		"rpm almalinux:8.10 npm 1:10.8.2-1.18.20.6.1.module_el8.10.0+3950+a2d26c46": "CVE-2025-27516 < " +
+			"1:10.8.2-1.18.20.8.1.module_el8.10.0+3990+a2d26c46",
+		"rpm almalinux:8.10 npm 1:10.9.2-1.22.14.0.1.module_el8.10.0+3950+a2d26c46": "CVE-2025-27516 < " +
+			"1:10.9.2-1.22.15.0.1.module_el8.10.0+3991+a2d26c46",
 		"rpm almalinux:8.6 sblim-wbemcli 1.6.3-1.el8": "", // of a bug fix
 		"rpm rocky:8.4 python38-babel 2.7.0-9.module+el8.4.0+500+1 babel 2.7.0-9.module+el8.4.0+500+1": "" +
 			"CVE-2020-14422 < 0:2.7.0-10.module+el8.4.0+570+c2eaf144",
