@@ -208,6 +208,42 @@ func TestOtherVersionThanItsSource(t *testing.T) {
 	}
 }
 
+// Packages that others build under the names of a distribution's have other versions than its advisories.
+func TestPackagesOfOtherVendors(t *testing.T) {
+	db, _ := vulndbtest.FromFeeds(t, osFeeds)
+	for text, mark := range map[string]string{
+		"deb debian:12 php-league-commonmark 2.5.0-1nodesource1":           "nodesource",
+		"deb debian:12 php-league-commonmark 2.5.0-1.pgdg120+1":            "pgdg",
+		"deb debian:12 php-league-commonmark 2.5.0-1~bookworm":             "~bookworm",
+		"deb debian:12 php-league-commonmark 1:2.5.0+maria~deb12":          "+maria~",
+		"deb ubuntu:22.04 libvips42 8.12.1-2~ubuntu.22.04~jammy vips 8.12": "~jammy",
+		"rpm rhel:9.4 sudo 1:1.9.5p2-1.el9.ngx":                            ".ngx",
+		"rpm almalinux:8.6 php 7.4.19-1.el8.remi":                          ".remi",
+	} {
+		r := run(t, db, match.Options{}, osPackage(text))
+		if len(r.Findings) > 0 || len(r.NotEvaluated) != 1 ||
+			!strings.Contains(r.NotEvaluated[0].Reason, "its version has \""+mark+"\", of another vendor") {
+			t.Errorf("%s: %d findings, not evaluated: %+v", text, len(r.Findings), r.NotEvaluated)
+		}
+	}
+	// These are of the distributions.
+	for _, text := range []string{
+		"deb debian:12 php-league-commonmark 2.3.9-1~deb12u1", "deb debian:12 php-league-commonmark 2.5.0-1~bpo12+1",
+		"deb ubuntu:22.04 libvips42 8.12.1-1~22.04.1 vips 8.12.1-1~22.04.1",
+	} {
+		if r := run(t, db, match.Options{}, osPackage(text)); len(r.Findings) != 1 || len(r.NotEvaluated) > 0 {
+			t.Errorf("%s: %d findings, not evaluated: %+v", text, len(r.Findings), r.NotEvaluated)
+		}
+	}
+	inside := pkg(catalog.Python, "Django", "3.2.19")
+	inside.Distribution, inside.Owner = "debian:12", "deb/python-django@3:3.2.19-1~bookworm"
+	r := run(t, db, match.Options{}, inside)
+	expect(t, found(r), "Django 3.2.19 CVE-2023-36053 >= 3.2a1, < 3.2.20")
+	if f := r.Findings; len(f) == 1 && f[0].DistroPatched != "" {
+		t.Errorf("marked as %s", f[0].DistroPatched)
+	}
+}
+
 // What a distribution packages is evaluated by its advisories where they have the vulnerability, else by its own.
 func TestPackagesInsideOfOthers(t *testing.T) {
 	db, _ := vulndbtest.FromFeeds(t, osFeeds)

@@ -140,6 +140,13 @@ func hasTopic(topics []advisoryGroup, id string) bool {
 
 func (j *matcher) matchPackage(p *catalog.Package, evaluations []evaluation) error {
 	found := findingCollector{matcher: j, pkg: p}
+	if mark := otherVendor(p.Kind, p.Version); mark != "" {
+		why := fmt.Sprintf("its version has %q, of another vendor than that of the advisories for %s", mark,
+			p.Distribution)
+		j.trace.add("%s %s is not evaluated: %s.", p.Name, p.Version, why)
+		j.result.NotEvaluated = append(j.result.NotEvaluated, NotEvaluated{Package: *p, Reason: why})
+		return nil
+	}
 	if isOwned(p) {
 		j.trace.add("%s %s belongs to %s: advisories of %s about that decide, and whether anything else was patched "+
 			"is unknown.", p.Name, p.Version, p.Owner, p.Distribution)

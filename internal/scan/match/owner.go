@@ -15,8 +15,15 @@ const DistroPatchedUnknown = "unknown"
 const maxOwnerNames = 20_000
 
 // isOwned reports whether a package was installed as a part of one of a distribution. Distributions fix
-// vulnerabilities without changing the version of what is inside a package; Homebrew does not.
-func isOwned(p *catalog.Package) bool { return p.Owner != "" && p.Distribution != "" && !p.Kind.IsOS() }
+// vulnerabilities without changing the version of what is inside a package; Homebrew and other vendors do not.
+func isOwned(p *catalog.Package) bool {
+	if p.Owner == "" || p.Distribution == "" || p.Kind.IsOS() {
+		return false
+	}
+	kind, rest, _ := strings.Cut(p.Owner, "/")
+	_, version, _ := strings.Cut(rest, "@")
+	return otherVendor(catalog.PackageType(kind), version) == ""
+}
 
 // ownerDecides reports whether the distribution of an owned package has an advisory about a vulnerability and the
 // source of the owner, whatever it says. The finding is then left out, and counted.
