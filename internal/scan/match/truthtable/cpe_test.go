@@ -101,6 +101,7 @@ var products = map[string][]string{
 	"brew/gh":            {"github:cli:go"},
 	"brew/deno":          {"deno:deno:rust"},
 	"brew/pnpm":          {"pnpm:pnpm:node.js"},
+	"brew/valkey":        {"lfprojects:valkey", "valkey-io:valkey"},
 	"brew/mailpit":       {"axllent:mailpit:go"},
 	"cask/google-chrome": {"google:chrome"},
 	"cask/wireshark-app": {"wireshark:wireshark"},
