@@ -30,6 +30,7 @@ func TestUnlock(t *testing.T) {
 	for name, v := range map[string]apfstest.Volume{
 		"plain":       {},
 		"half a key":  {HalfKey: true},
+		"half keys":   {HalfKey: true, HalfWrapping: true},
 		"other tweak": {TweakOffset: 5000},
 		"small nodes": {NodeRecords: 3, Sensitive: true},
 		"sealed":      {Sealed: true},

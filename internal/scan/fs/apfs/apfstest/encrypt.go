@@ -96,17 +96,28 @@ func (w *writer) addKeys(v *Volume, index int) {
 		}
 		users = append(users,
 			entry(user, 4, []byte("hint")),
-			entry(user, 3, keyRecord(user[:], wrap(derived, wrapping),
+			entry(user, 3, keyRecord(user[:], v.wrap(derived, wrapping),
 				field(0x84, []byte{iterations >> 8, iterations & 0xff}), field(0x85, salt))))
 	}
 	place := w.keybag(typeRecs, id, users)
 	key, keyID := v.key(index)
 	wrapped := wrap(wrapping, key)
 	if v.HalfKey {
-		wrapped = append(wrap(wrapping[:16], key[:16]), make([]byte, 16)...)
+		wrapped = halfWrap(wrapping, key)
 	}
 	w.bag = append(w.bag, entry(id, 2, keyRecord(keyID, wrapped)), entry(id, 3, place))
 }
+
+// wrap returns the key of the volume's key in wrapped form.
+func (v *Volume) wrap(derived, wrapping []byte) []byte {
+	if v.HalfWrapping {
+		return halfWrap(derived, wrapping)
+	}
+	return wrap(derived, wrapping)
+}
+
+// halfWrap wraps the first half of a key with the first half of another one, in as many bytes as whole ones take.
+func halfWrap(by, key []byte) []byte { return append(wrap(by[:16], key[:16]), make([]byte, 16)...) }
 
 // containerBag writes the keybag of the container, and returns its place; nil if no volume has keys.
 func (w *writer) containerBag() []byte {

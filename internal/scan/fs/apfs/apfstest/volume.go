@@ -20,6 +20,8 @@ type Volume struct {
 	Passwords []string
 	// HalfKey stores only the first half of its key, as after a conversion from CoreStorage.
 	HalfKey bool
+	// HalfWrapping wraps it with a key of AES-128, which is wrapped with one, too.
+	HalfWrapping bool
 	// TweakOffset is by how much the numbers that extents are encrypted with differ from those of their blocks.
 	TweakOffset uint64
 	// Sensitive makes names that differ in case or in how they are composed be different, and sorts

@@ -142,7 +142,7 @@ func VolumeKey(volumeKey []byte, unlock [][]byte, keys [][]byte, b *Budget) ([]b
 			if err != nil {
 				return nil, err
 			}
-			if wrapping := unwrap(derived, r.wrapped); wrapping != nil {
+			if wrapping := r.unwrap(derived); wrapping != nil {
 				return volume.open(wrapping)
 			}
 		}
@@ -156,15 +156,29 @@ func VolumeKey(volumeKey []byte, unlock [][]byte, keys [][]byte, b *Budget) ([]b
 // open returns the key of a volume. One of FileVault that was converted from CoreStorage has only the first half; the
 // second one is derived from it and from its ID.
 func (r *record) open(wrapping []byte) ([]byte, error) {
-	if key := unwrap(wrapping, r.wrapped); key != nil {
+	key := r.unwrap(wrapping)
+	switch len(key) {
+	case 0:
+		return nil, fmt.Errorf("%w: the key of the volume is not wrapped with the key of its records", ErrDamaged)
+	case KeyBytes:
 		return key, nil
 	}
-	half := unwrap(wrapping[:KeyBytes/2], r.wrapped[:KeyBytes/2+wrapUnit])
-	if half == nil {
-		return nil, fmt.Errorf("%w: the key of the volume is not wrapped with the key of its records", ErrDamaged)
+	sum := sha256.Sum256(append(append([]byte{}, key...), r.id...))
+	return append(key, sum[:KeyBytes-len(key)]...), nil
+}
+
+// unwrap returns the key of a record: of 32 bytes, or of 16 where it was converted from CoreStorage. The flags that say
+// so differ between systems: what is right is verified, and so all are tried. Nil: it is wrapped with another key.
+func (r *record) unwrap(key []byte) []byte {
+	const half = KeyBytes / 2
+	for _, wrapped := range [][]byte{r.wrapped, r.wrapped[:half+wrapUnit]} {
+		for _, k := range [][]byte{key, key[:half]} { // AES-256, and AES-128
+			if out := unwrap(k, wrapped); out != nil {
+				return out
+			}
+		}
 	}
-	sum := sha256.Sum256(append(append([]byte{}, half...), r.id...))
-	return append(half, sum[:KeyBytes/2]...), nil
+	return nil
 }
 
 // unwrap returns a key that is wrapped with another one, by RFC 3394; nil if it is another one.
