@@ -153,6 +153,22 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// A large file that is one block is decompressed once, whatever the parts are in which it is read.
+func TestLargeBlock(t *testing.T) {
+	attr, _ := decmpfstest.Compress(kindZlib, make([]byte, maxInlineBytes), false)
+	f, err := Open(sourceOf(attr), nil, NewCache(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.ReadAt(make([]byte, 100), 5); n != 100 || err != nil {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	f.src.ReaderAt = unreadable{}
+	if n, err := io.Copy(io.Discard, io.NewSectionReader(f, 0, f.Size())); n != maxInlineBytes || err != nil {
+		t.Errorf("it is decompressed again: %d bytes, %v", n, err)
+	}
+}
+
 // FuzzFile reads files whose attribute and resource fork have some bytes changed.
 func FuzzFile(f *testing.F) {
 	plain := bytes.Repeat([]byte("content that repeats, and "), 6000)

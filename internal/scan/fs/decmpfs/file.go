@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
 )
@@ -18,6 +19,7 @@ const (
 	maxInlineBytes  = 4 << 20             // bytes of a file that is in its attribute
 	maxFileBlocks   = 1 << 19             // of a file: 32 GiB
 	cacheBytes      = 32 * plainBlockBytes
+	maxCachedBytes  = cacheBytes / 2 // of one block: a larger one is kept with its file
 )
 
 var le = binary.LittleEndian
@@ -74,6 +76,8 @@ type File struct {
 	inline            bool   // the content is one block in the attribute
 	blockOffsets      []uint32
 	offsetLengthPairs bool // blockOffsets has offset and length of each block; else each offset, and the last end
+
+	large atomic.Pointer[[]byte] // the only block, if it is too large for the cache; nil: not read yet
 }
 
 var _ io.ReaderAt = (*File)(nil)
@@ -197,6 +201,9 @@ func (f *File) readBlock(i int) ([]byte, error) {
 	if b, ok := f.cache.blocks.Get(k); ok {
 		return b, nil
 	}
+	if b := f.large.Load(); b != nil {
+		return *b, nil
+	}
 	from, length, size := f.blocksOffset, f.src.Size-f.blocksOffset, f.size
 	if !f.inline {
 		size = min(plainBlockBytes, f.size-int64(i)*plainBlockBytes)
@@ -220,7 +227,9 @@ func (f *File) readBlock(i int) ([]byte, error) {
 	if len(plain) != int(size) {
 		return nil, damaged("it decompresses to %d bytes, not %d", len(plain), size)
 	}
-	if size <= plainBlockBytes {
+	if size > maxCachedBytes {
+		f.large.Store(&plain)
+	} else {
 		f.cache.blocks.Put(k, plain)
 	}
 	return plain, nil
