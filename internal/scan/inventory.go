@@ -138,7 +138,9 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 	}
 	assignMountPaths(volumes)
 	var all []catalog.Package
-	for _, v := range volumes {
+	for k := range volumes {
+		v := volumes[k]
+		volumes[k].fs = nil // a disk may have a thousand: what one caches is freed before the next one is read
 		if o.excludesVolume(v.MountPath) {
 			i.Excluded++
 			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: "the volume is excluded, as was asked for"})
