@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"strings"
 
@@ -159,9 +160,15 @@ func (a *Archive) diskFile(name, compression, chunkBytes, parent string) (*io.Se
 	case chunkBytes != "":
 		return nil, "its file is in several parts: unpack and join them"
 	case parent != "":
-		return nil, "it has only the changes to another disk of the appliance"
+		return nil, "it has only the changes to another disk of the appliance: export the VM without snapshots"
 	}
 	f, err := a.File(name)
+	if plain, e := url.PathUnescape(name); err != nil && e == nil && plain != name {
+		// References are URLs, in which a space is %20. Not every program writes them so.
+		if f, err := a.File(plain); err == nil {
+			return f, ""
+		}
+	}
 	if err != nil {
 		return nil, err.Error()
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,7 +99,7 @@ packed.vmdk.gz: its file is compressed with "gzip": unpack it
 parts.vmdk: its file is in several parts: unpack and join them
 missing.vmdk: the archive has no file "missing.vmdk"
 d6: the description names no file for it
-one.vmdk: it has only the changes to another disk of the appliance
+one.vmdk: it has only the changes to another disk of the appliance: export the VM without snapshots
 sparse.vmdk: file "sparse.vmdk" of the archive is stored without its holes: unpack it`
 	for _, format := range []string{"ustar", "gnu", "pax"} {
 		dir := t.TempDir()
@@ -146,6 +147,38 @@ sparse.vmdk: file "sparse.vmdk" of the archive is stored without its holes: unpa
 		if got := text(t, disks); got != wanted {
 			t.Errorf("%s: got\n%s\nwant\n%s", format, got, wanted)
 		}
+	}
+}
+
+// References are URLs; of two files with a name the exact one is read.
+func TestEscapedNames(t *testing.T) {
+	const text = `<Envelope><References><File id="1" href="a%20disk.vmdk"/><File id="2" href="100%25.vmdk"/>
+		<File id="3" href="100%.vmdk"/><File id="4" href="no%20disk.vmdk"/></References><DiskSection>
+		<Disk fileRef="1"/><Disk fileRef="2"/><Disk fileRef="3"/><Disk fileRef="4"/></DiskSection></Envelope>`
+	a, err := open(archive(t, entry{"a.ovf", text}, entry{"a disk.vmdk", "spaces"}, entry{"100%25.vmdk", "exact"},
+		entry{"100%.vmdk", "percent"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	disks, err := a.Disks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range disks {
+		if d.File == nil {
+			got = append(got, d.Reason)
+			continue
+		}
+		b, err := io.ReadAll(d.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(b))
+	}
+	want := []string{"spaces", "exact", "percent", `the archive has no file "no%20disk.vmdk"`}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
