@@ -9,6 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk/luks"
 	"github.com/buildyard/buildyard/internal/scan/disk/lvm"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
+	"github.com/buildyard/buildyard/internal/scan/fs/btrfs"
+	"github.com/buildyard/buildyard/internal/scan/fs/xfs"
 )
 
 // Limits of devices in partitions.
@@ -110,6 +112,17 @@ func unlockError(err error) error {
 	return fmt.Errorf("%s: %w", reasonEncrypted, err)
 }
 
+// withAdvice adds to the error of a form that is not read what to do.
+func withAdvice(err error) error {
+	switch {
+	case errors.Is(err, luks.ErrUnsupported):
+		return fmt.Errorf("%w: open it with cryptsetup, and scan vm_image:/dev/mapper/NAME", err)
+	case errors.Is(err, xfs.ErrUnsupported), errors.Is(err, btrfs.ErrUnsupported):
+		return fmt.Errorf("%w: mount it, and scan dir:DIRECTORY", err)
+	}
+	return err
+}
+
 // physicalVolume is a physical volume of LVM, and the device that it is on.
 type physicalVolume struct {
 	*lvm.PhysicalVolume
@@ -176,7 +189,7 @@ func (f *volumeFinder) open(d device, k contentKind) {
 	}
 	vols, skipped, err := open(d.r, d.part.Length, &f.keys)
 	if err != nil {
-		skipped = append(skipped, skippedWithError(d.displayName(k.name), err))
+		skipped = append(skipped, skippedWithError(d.displayName(k.name), withAdvice(err)))
 	}
 	for _, v := range vols {
 		v.Name, v.Partition = cmp.Or(v.Name, d.volume), d.part.Index
@@ -193,8 +206,8 @@ func (f *volumeFinder) findEncrypted(d device) {
 	c, err := luks.Open(d.r, d.part.Length)
 	if err != nil {
 		f.skip(d, Skipped{
-			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + err.Error(), MayHavePackages: true,
-			Err: err,
+			Name: d.displayName(formatLUKS), Reason: reasonEncrypted + ": " + withAdvice(err).Error(),
+			MayHavePackages: true, Err: err,
 		})
 		return
 	}

@@ -73,8 +73,12 @@ func TestLogicalVolumes(t *testing.T) {
 	one := treetest.Unpacked(t, "lvm/testdata/pv1.zst")
 	two := treetest.Unpacked(t, "lvm/testdata/pv2.zst")
 	unread := func(name, kind string, partial bool) string {
-		return fmt.Sprintf("0 logical volume vg0/%s: logical volumes of the type %q cannot be read here, %v", name,
-			kind, partial)
+		advice := ""
+		if partial {
+			advice = ": activate it, and scan vm_image:/dev/GROUP/VOLUME"
+		}
+		return fmt.Sprintf("0 logical volume vg0/%s: logical volumes of the type %q cannot be read here%s, %v", name,
+			kind, advice, partial)
 	}
 	for _, order := range [][][]byte{{linux(t, "boot"), one, two}, {linux(t, "boot"), two, one}} {
 		got := contents(t, onDisk(t, order...))
@@ -128,6 +132,14 @@ func TestEncryptedContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalLines(t, contents(t, d, "secret"), "1 partition 1 (swap): it holds no packages, false")
+}
+
+// A form of LUKS that is not read is named, with what to do.
+func TestUnsupportedLUKS(t *testing.T) {
+	b := marked(0, "LUKS\xba\xbe\x00\x01aes")
+	copy(b[40:], "cbc-essiv:sha256")
+	equalLines(t, contents(t, b), `0 LUKS: it is encrypted: the cipher "aes-cbc-essiv:sha256" is not supported here, `+
+		"only aes-xts-plain64: open it with cryptsetup, and scan vm_image:/dev/mapper/NAME, true")
 }
 
 // Encrypted APFS volumes are read with a password or recovery key; each has its own.

@@ -93,7 +93,7 @@ func TestVolumes(t *testing.T) {
 		"2 ext4 root root <nil>", "11 ext4 hidden hidden <nil>",
 		`1 partition 1 "esp" (the EFI system partition): it holds no packages, false`,
 		"3 partition 3 (LUKS): it is encrypted: unsupported version 0 of LUKS, true",
-		`4 partition 4 "xfs" (xfs): unsupported XFS feature: version 0, true`,
+		`4 partition 4 "xfs" (xfs): unsupported XFS feature: version 0: mount it, and scan dir:DIRECTORY, true`,
 		"5 partition 5 (swap): it holds no packages, false",
 		`6 partition 6 "broken" (ext4): the file system is damaged: its superblock is not what its checksum says, true`,
 		`7 partition 7 "empty" (empty): there is nothing at its beginning, true`,

@@ -3,7 +3,6 @@ package luks
 import (
 	"crypto/aes"
 	"errors"
-	"fmt"
 	"io"
 
 	"golang.org/x/crypto/xts"
@@ -17,10 +16,10 @@ const (
 // checkCipher returns an error for data that is encrypted in another way, or with a key of another length.
 func checkCipher(name string, keyBytes int64) error {
 	if name != supportedCipher {
-		return fmt.Errorf("the cipher %q is not supported here, only %s", shortened(name), supportedCipher)
+		return unsupported("the cipher %q is not supported here, only %s", shortened(name), supportedCipher)
 	}
 	if keyBytes != minKeyBytes && keyBytes != maxKeyBytes {
-		return fmt.Errorf("keys of %d bits are not supported here, only of %d and %d", keyBytes*8, minKeyBytes*8,
+		return unsupported("keys of %d bits are not supported here, only of %d and %d", keyBytes*8, minKeyBytes*8,
 			maxKeyBytes*8)
 	}
 	return nil

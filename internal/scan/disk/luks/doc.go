@@ -12,11 +12,26 @@ package luks
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/buildyard/buildyard/internal/scan/disk/chunked"
 )
 
-// ErrWrongKey is in the chain of the error when no key opens a key slot.
-var ErrWrongKey = errors.New("the given key opens none of its key slots")
+var (
+	// ErrWrongKey is in the chain of the error when no key opens a key slot.
+	ErrWrongKey = errors.New("the given key opens none of its key slots")
+	// ErrUnsupported is in the chain of errors about forms of LUKS that cryptsetup reads and this package does not.
+	ErrUnsupported = errors.New("not supported here")
+)
+
+// unsupportedError has its own text, and ErrUnsupported in its chain.
+type unsupportedError string
+
+func (e unsupportedError) Error() string { return string(e) }
+func (unsupportedError) Unwrap() error   { return ErrUnsupported }
+
+func unsupported(format string, args ...any) error {
+	return unsupportedError(fmt.Sprintf(format, args...))
+}
 
 func damaged(format string, args ...any) error { return chunked.Damaged(format, args...) }

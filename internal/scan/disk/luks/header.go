@@ -57,7 +57,7 @@ type segment struct {
 }
 
 // errDetached reports a header whose data is on another device.
-var errDetached = errors.New("a LUKS header apart from its data is not supported here")
+var errDetached = unsupported("a LUKS header apart from its data is not supported here")
 
 // Open reads the header of a device. Its error says why a container cannot be read whatever the key is.
 func Open(r io.ReaderAt, size int64) (*Container, error) {

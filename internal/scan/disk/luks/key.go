@@ -58,7 +58,7 @@ func (d *derivation) check() error {
 	switch d.kind {
 	case kdfPBKDF2:
 		if hashes[d.hash] == nil {
-			return fmt.Errorf("the hash %q is not supported here", shortened(d.hash))
+			return unsupported("the hash %q is not supported here", shortened(d.hash))
 		}
 		if d.iterations > maxIterations {
 			return fmt.Errorf("its key derivation takes %d iterations, more than the limit of %d", d.iterations,
@@ -67,7 +67,7 @@ func (d *derivation) check() error {
 		return nil
 	case kdfArgon2i, kdfArgon2id:
 	default:
-		return fmt.Errorf("the key derivation %q is not supported here", shortened(d.kind))
+		return unsupported("the key derivation %q is not supported here", shortened(d.kind))
 	}
 	switch {
 	case d.memoryKiB < 8 || d.lanes < 1 || d.lanes > maxLanes:
@@ -116,7 +116,7 @@ func (d *derivation) derive(passphrase []byte, length int) ([]byte, error) {
 		}
 		return f(passphrase, d.salt, uint32(d.iterations), uint32(d.memoryKiB), uint8(d.lanes), uint32(length)), nil
 	}
-	return nil, fmt.Errorf("the key derivation %q is not supported here", shortened(d.kind))
+	return nil, unsupported("the key derivation %q is not supported here", shortened(d.kind))
 }
 
 // addSlot adds a key slot if it can be used.
@@ -129,7 +129,7 @@ func (c *Container) addSlot(s keySlot) {
 	switch {
 	case err != nil:
 	case hashes[s.hash] == nil:
-		err = fmt.Errorf("the hash %q is not supported here", shortened(s.hash))
+		err = unsupported("the hash %q is not supported here", shortened(s.hash))
 	case s.keyBytes != minKeyBytes && s.keyBytes != maxKeyBytes || s.stripes < 1 || s.stripes > maxStripes:
 		err = damaged("it has a key of %d bytes in %d stripes", s.keyBytes, s.stripes)
 	case s.areaStart < sectorBytes || s.areaStart > c.segment.start || need > s.areaBytes ||

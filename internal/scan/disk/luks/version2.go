@@ -83,14 +83,14 @@ func (c *Container) parseJSON(text []byte) error {
 		return damaged("the JSON of its LUKS header: %v", err)
 	}
 	if list := h.Config.Requirements.Mandatory; len(list) > 0 {
-		return fmt.Errorf("LUKS requires %q, which is not supported here", shortened(list[0]))
+		return unsupported("LUKS requires %q, which is not supported here", shortened(list[0]))
 	}
 	if len(h.Keyslots) > maxSlots || len(h.Digests) > maxObjects || len(h.Segments) > maxObjects {
 		return damaged("its LUKS header has %d key slots, %d digests and %d segments", len(h.Keyslots), len(h.Digests),
 			len(h.Segments))
 	}
 	if len(h.Segments) != 1 {
-		return fmt.Errorf("LUKS with %d segments is not supported here", len(h.Segments))
+		return unsupported("LUKS with %d segments is not supported here", len(h.Segments))
 	}
 	for id, s := range h.Segments {
 		if err := c.setSegment(s); err != nil {
@@ -107,11 +107,11 @@ func shortened(s string) string { return s[:min(len(s), 64)] }
 func (c *Container) setSegment(s segment2) error {
 	switch {
 	case s.Type != "crypt":
-		return fmt.Errorf("LUKS with a segment of the type %q is not supported here", shortened(s.Type))
+		return unsupported("LUKS with a segment of the type %q is not supported here", shortened(s.Type))
 	case len(s.Integrity) > 0:
-		return fmt.Errorf("LUKS with integrity protection is not supported here")
+		return unsupported("LUKS with integrity protection is not supported here")
 	case len(s.Flags) > 0:
-		return fmt.Errorf("LUKS with a segment of the kind %q is not supported here", shortened(s.Flags[0]))
+		return unsupported("LUKS with a segment of the kind %q is not supported here", shortened(s.Flags[0]))
 	}
 	if err := checkCipher(s.Encryption, maxKeyBytes); err != nil {
 		return err
@@ -174,13 +174,13 @@ func (c *Container) addSlots(h header2, segment string) error {
 func (s keySlot2) parse(id string, d digest2) (k keySlot, err error) {
 	switch {
 	case s.Type != "luks2":
-		return k, fmt.Errorf("the type %q is not supported here", shortened(s.Type))
+		return k, unsupported("the type %q is not supported here", shortened(s.Type))
 	case s.AF.Type != "luks1":
-		return k, fmt.Errorf("the type of stripes %q is not supported here", shortened(s.AF.Type))
+		return k, unsupported("the type of stripes %q is not supported here", shortened(s.AF.Type))
 	case s.Area.Type != "raw":
-		return k, fmt.Errorf("the type of area %q is not supported here", shortened(s.Area.Type))
+		return k, unsupported("the type of area %q is not supported here", shortened(s.Area.Type))
 	case d.Type != kdfPBKDF2:
-		return k, fmt.Errorf("the type of digest %q is not supported here", shortened(d.Type))
+		return k, unsupported("the type of digest %q is not supported here", shortened(d.Type))
 	}
 	if err := checkCipher(s.Area.Encryption, s.Area.KeySize); err != nil {
 		return k, err

@@ -61,7 +61,11 @@ var (
 )
 
 func unread(name, kind string, partial bool) string {
-	return fmt.Sprintf("vg0/%s: logical volumes of the type %q cannot be read here, %v", name, kind, partial)
+	advice := ""
+	if partial {
+		advice = ": " + adviceActivate
+	}
+	return fmt.Sprintf("vg0/%s: logical volumes of the type %q cannot be read here%s, %v", name, kind, advice, partial)
 }
 
 func equal(t testing.TB, got []string, want ...string) {

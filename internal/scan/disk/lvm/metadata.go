@@ -54,6 +54,9 @@ const (
 	typeSnapshot     = "snapshot"
 )
 
+// adviceActivate is what to do with a volume that is not read.
+const adviceActivate = "activate it, and scan vm_image:/dev/GROUP/VOLUME"
+
 // poolTypes are the types of segments of pools.
 var poolTypes = map[string]bool{"thin-pool": true, "cache-pool": true, "vdo-pool": true}
 
@@ -163,7 +166,11 @@ func unreadType(kind string) string {
 		}
 		return -1
 	}, kind)
-	return fmt.Sprintf("logical volumes of the type %q cannot be read here", kind[:min(len(kind), 64)])
+	reason := fmt.Sprintf("logical volumes of the type %q cannot be read here", kind[:min(len(kind), 64)])
+	if !poolTypes[kind] {
+		reason += ": " + adviceActivate
+	}
+	return reason
 }
 
 // parseSegment parses a linear or striped segment.

@@ -170,7 +170,7 @@ func (s *superblock) checkSupported() error {
 	case missing != 0:
 		return fmt.Errorf("%w: unknown features (%#x)", ErrUnsupported, missing)
 	case s.flags&(flagMetadump|flagMetadumpV2) != 0:
-		return fmt.Errorf("%w: it is a dump of metadata, which has no content of files", ErrUnsupported)
+		return errors.New("it is a dump of metadata, which has no content of files: scan the disk itself")
 	case s.devices != 1:
 		return fmt.Errorf("%w: it is on %d devices, and only file systems on one device are read", ErrUnsupported,
 			s.devices)
