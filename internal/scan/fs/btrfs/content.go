@@ -3,7 +3,6 @@ package btrfs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -16,31 +15,16 @@ const (
 	maxReadBytes     = 128 << 10 // that are read and verified at a time
 )
 
-// file is an open file. ReadAt is safe for concurrent use.
-type file struct {
-	*io.SectionReader
-	info fileInfo
-}
-
-var _ interface {
-	fs.File
-	io.ReaderAt
-	io.Seeker
-} = (*file)(nil)
-
-func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
-func (f *file) Close() error               { return nil }
-
 // openInode opens an inode that is in a directory.
 func (f *FS) openInode(n *inode, name string) (fs.File, error) {
-	i := fileInfo{inodefs.BaseName(name), n}
+	i := inodefs.Info(n, inodefs.BaseName(name))
 	switch {
 	case n.isDir():
-		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, i.name) }), nil
+		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, i.Name()) }), nil
 	case n.kind() != inodefs.ModeRegular:
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file or directory")}
 	}
-	return &file{io.NewSectionReader(&inodeContent{fs: f, inode: n}, 0, n.size), i}, nil
+	return inodefs.OpenFile(i, &inodeContent{fs: f, inode: n}), nil
 }
 
 // inodeContent reads the content of a file. It is safe for concurrent use.

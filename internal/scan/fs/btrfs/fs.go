@@ -146,9 +146,8 @@ type volume struct{ fs *FS }
 
 var _ inodefs.Volume[*inode] = volume{}
 
-func (v volume) Root() (*inode, error)                  { return v.fs.root, nil }
-func (v volume) Target(n *inode) (string, error)        { return v.fs.readLinkTarget(n) }
-func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, n} }
+func (v volume) Root() (*inode, error)           { return v.fs.root, nil }
+func (v volume) Target(n *inode) (string, error) { return v.fs.readLinkTarget(n) }
 
 func (v volume) Lookup(n *inode, _ uint64, name string) (*inode, error) { return v.fs.lookup(n, name) }
 

@@ -2,7 +2,6 @@ package btrfs
 
 import (
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
@@ -85,21 +84,6 @@ func hasName(c *cursor, number, dir uint64, name string) (bool, error) {
 	return len(b) >= inodeRefSize+length && string(b[inodeRefSize:][:length]) == name, nil
 }
 
-// fileInfo is the result of Stat for an inode.
-type fileInfo struct {
-	name  string
-	inode *inode
-}
-
-func (i fileInfo) Name() string       { return i.name }
-func (i fileInfo) Size() int64        { return i.inode.size }
-func (i fileInfo) Mode() fs.FileMode  { return inodefs.FileMode(i.inode.mode) }
-func (i fileInfo) ModTime() time.Time { return i.inode.mtime }
-func (i fileInfo) IsDir() bool        { return i.inode.isDir() }
-
-// Sys returns the inode: its ID and its number of names.
-func (i fileInfo) Sys() any { return i.inode }
-
 // ID returns a number of the inode among all subvolumes: files with the same one are the same file.
 func (n *inode) ID() uint64 {
 	if n.placeID != 0 {
@@ -113,3 +97,8 @@ func (n *inode) Links() uint64 { return uint64(n.links) }
 
 // IsLink reports whether the inode is a symbolic link.
 func (n *inode) IsLink() bool { return n.kind() == inodefs.ModeLink }
+
+// Attributes returns its mode, its size, and when its content was changed.
+func (n *inode) Attributes() (mode uint16, size int64, changed time.Time) {
+	return n.mode, n.size, n.mtime
+}

@@ -12,7 +12,7 @@ const readAheadBytes = 16 << 10
 // file is an open file. ReadAt is safe for concurrent use.
 type file struct {
 	*inodeContent
-	info      fileInfo
+	info      fs.FileInfo
 	pos       int64
 	buf       []byte // read ahead
 	bufOffset int64  // offset of buf

@@ -96,9 +96,8 @@ type volume struct{ fs *FS }
 
 var _ inodefs.Volume[*inode] = volume{}
 
-func (v volume) Root() (*inode, error)                  { return v.fs.readInode(rootInode) }
-func (v volume) Target(n *inode) (string, error)        { return v.fs.readLinkTarget(n) }
-func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, n} }
+func (v volume) Root() (*inode, error)           { return v.fs.readInode(rootInode) }
+func (v volume) Target(n *inode) (string, error) { return v.fs.readLinkTarget(n) }
 func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
 	return v.fs.lookup(n, uint32(parent), name)
 }
@@ -140,10 +139,10 @@ func (f *FS) readLinkTarget(n *inode) (string, error) {
 
 // openInode opens an inode that is in a directory.
 func (f *FS) openInode(n *inode, parent uint32, name string) (fs.File, error) {
-	i := fileInfo{inodefs.BaseName(name), n}
+	i := inodefs.Info(n, inodefs.BaseName(name))
 	switch n.kind() {
 	case inodefs.ModeDir:
-		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, parent, i.name) }), nil
+		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, parent, i.Name()) }), nil
 	case inodefs.ModeRegular:
 		c, err := f.openContent(n)
 		if err != nil {

@@ -12,32 +12,17 @@ import (
 
 const maxTargetBytes = 4 << 10 // of a symbolic link
 
-// file is an open file. ReadAt is safe for concurrent use.
-type file struct {
-	*io.SectionReader
-	info fileInfo
-}
-
-var _ interface {
-	fs.File
-	io.ReaderAt
-	io.Seeker
-} = (*file)(nil)
-
-func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
-func (f *file) Close() error               { return nil }
-
 // openInode opens an inode.
 func (f *FS) openInode(n *inode, name string) (fs.File, error) {
-	i := fileInfo{inodefs.BaseName(name), n}
+	i := inodefs.Info(n, inodefs.BaseName(name))
 	if n.isDir() {
-		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, i.name) }), nil
+		return inodefs.OpenDir(i, func() ([]fs.DirEntry, error) { return f.readDir(n, i.Name()) }), nil
 	}
 	content, err := f.openContent(n)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return &file{io.NewSectionReader(content, 0, n.size), i}, nil
+	return inodefs.OpenFile(i, content), nil
 }
 
 // openContent opens the content of a file.

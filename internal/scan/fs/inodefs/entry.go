@@ -54,7 +54,7 @@ func (e *DirEntry[N, P]) Info() (fs.FileInfo, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: e.EntryName, Err: err}
 	}
-	return e.At.Volume().Stat(n, e.EntryName), nil
+	return Info(n, e.EntryName), nil
 }
 
 // Open opens the file of the entry. A symbolic link is not followed: its target depends on its

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // MaxSymlinks is how many symbolic links may be on the path to one file, as on Linux.
@@ -18,6 +19,8 @@ type Inode interface {
 	ID() uint64
 	// IsLink reports whether it is a symbolic link.
 	IsLink() bool
+	// Attributes returns its mode, its size in bytes, and when its content was changed last.
+	Attributes() (mode uint16, size int64, changed time.Time)
 }
 
 // Volume reads a file system. It is safe for concurrent use. parent is the number of the inode of the directory in
@@ -33,8 +36,6 @@ type Volume[N Inode] interface {
 	Open(n N, parent uint64, name string) (fs.File, error)
 	// ReadDir reads a directory. On an error, of the type *fs.PathError, it also returns the readable part.
 	ReadDir(n N, parent uint64, name string) ([]fs.DirEntry, error)
-	// Stat describes an inode.
-	Stat(n N, name string) fs.FileInfo
 }
 
 // followMode reports whether a link at the end of a path is followed.
@@ -69,7 +70,7 @@ func Stat[N Inode](v Volume[N], name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.Stat(n, BaseName(name)), nil
+	return Info(n, BaseName(name)), nil
 }
 
 // Lstat describes the file of a path, possibly a symbolic link.
@@ -78,7 +79,7 @@ func Lstat[N Inode](v Volume[N], name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.Stat(n, BaseName(name)), nil
+	return Info(n, BaseName(name)), nil
 }
 
 // ReadLink returns the unresolved target of the symbolic link of a path.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -51,12 +52,16 @@ func TestContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func() *file {
+	type file interface {
+		fs.File
+		io.ReaderAt
+	}
+	open := func() file {
 		f, err := m.f.openInode(n, rootNumber, "a/name")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f.(*file)
+		return f.(file)
 	}
 	disk.reads = 0
 	f := open()
@@ -98,7 +103,7 @@ func TestOddFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := []byte("0123456789")
-	if n, err := f.(*file).ReadAt(p, 1<<63-6); n != 5 || !errors.Is(err, io.EOF) ||
+	if n, err := f.(io.ReaderAt).ReadAt(p, 1<<63-6); n != 5 || !errors.Is(err, io.EOF) ||
 		string(p) != "\x00\x00\x00\x00\x0056789" {
 		t.Errorf("%d bytes, %q, %v", n, p, err)
 	}

@@ -93,9 +93,8 @@ type volume struct{ fs *FS }
 
 var _ inodefs.Volume[*inode] = volume{}
 
-func (v volume) Root() (*inode, error)                  { return v.fs.readInode(v.fs.superblock.rootInode) }
-func (v volume) Target(n *inode) (string, error)        { return v.fs.readLinkTarget(n) }
-func (v volume) Stat(n *inode, name string) fs.FileInfo { return fileInfo{name, n} }
+func (v volume) Root() (*inode, error)           { return v.fs.readInode(v.fs.superblock.rootInode) }
+func (v volume) Target(n *inode) (string, error) { return v.fs.readLinkTarget(n) }
 func (v volume) Lookup(n *inode, parent uint64, name string) (*inode, error) {
 	return v.fs.lookup(n, parent, name)
 }

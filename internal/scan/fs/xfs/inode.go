@@ -3,7 +3,6 @@ package xfs
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/inodefs"
@@ -151,21 +150,6 @@ func (n *inode) setFork(form byte, fork []byte, extents uint64) error {
 	return nil
 }
 
-// fileInfo is the result of Stat for an inode.
-type fileInfo struct {
-	name  string
-	inode *inode
-}
-
-func (i fileInfo) Name() string       { return i.name }
-func (i fileInfo) Size() int64        { return i.inode.size }
-func (i fileInfo) Mode() fs.FileMode  { return inodefs.FileMode(i.inode.mode) }
-func (i fileInfo) ModTime() time.Time { return i.inode.mtime }
-func (i fileInfo) IsDir() bool        { return i.inode.isDir() }
-
-// Sys returns the inode: its ID and its number of names.
-func (i fileInfo) Sys() any { return i.inode }
-
 // ID returns the number of the inode: files with the same one are the same file.
 func (n *inode) ID() uint64 { return n.number }
 
@@ -174,3 +158,8 @@ func (n *inode) Links() uint64 { return uint64(n.links) }
 
 // IsLink reports whether the inode is a symbolic link.
 func (n *inode) IsLink() bool { return n.kind() == inodefs.ModeLink }
+
+// Attributes returns its mode, its size, and when its content was changed.
+func (n *inode) Attributes() (mode uint16, size int64, changed time.Time) {
+	return n.mode, n.size, n.mtime
+}
