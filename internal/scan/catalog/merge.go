@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Merge combines packages with the same kind, name, version, owner, architecture and distribution,
-// whatever their order.
+// Merge combines packages with the same kind, name, version, owner, architecture, distribution and source, whatever
+// their order. Packages of different sources are different ones: advisories are about sources, and the database of a
+// system must not be changed by a file with the same package that a user wrote.
 func Merge(all []Package) []Package {
 	s := newPackageSet(Limits{Packages: math.MaxInt / 2, TextBytes: math.MaxInt64 / 2})
 	for _, p := range all {
@@ -67,10 +68,7 @@ func (s *packageSet) add(p Package) {
 	for _, text := range h.origin() {
 		*text = strings.Clone(*text)
 	}
-	h.key = packageKey{k.kind, h.Name, h.Version, h.Arch, h.Owner, h.Distribution}
-	if k.name != h.Name {
-		h.key.name = strings.Clone(k.name)
-	}
+	h.key = packageKeyOf(h.Package)
 	s.byKey[h.key] = h
 	s.kept.add(h)
 }
@@ -151,9 +149,6 @@ func (h *packageEntry) merge(p Package) (grown int64) {
 			grown += locationBytes(l)
 		}
 	}
-	if p.Source+"\x00"+p.SourceVersion < h.Source+"\x00"+h.SourceVersion {
-		h.Source, h.SourceVersion = strings.Clone(p.Source), strings.Clone(p.SourceVersion)
-	}
 	h.Replaced = h.Replaced && p.Replaced
 	h.Development = h.Development && p.Development
 	return grown + appendClones(&h.BundleIDs, p.BundleIDs) + appendClones(&h.Licenses, p.Licenses)
@@ -183,25 +178,33 @@ type packageKey struct {
 	kind                      PackageType
 	name, version             string
 	arch, owner, distribution string
+	source, sourceVersion     string // of packages of operating systems
 }
 
 func (k packageKey) compare(o packageKey) int {
 	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.kind, o.kind), cmp.Compare(k.version, o.version),
-		cmp.Compare(k.arch, o.arch), cmp.Compare(k.owner, o.owner), cmp.Compare(k.distribution, o.distribution))
+		cmp.Compare(k.arch, o.arch), cmp.Compare(k.owner, o.owner), cmp.Compare(k.distribution, o.distribution),
+		cmp.Compare(k.source, o.source), cmp.Compare(k.sourceVersion, o.sourceVersion))
 }
 
 // hash returns a hash of the key, which is the same in every scan.
 func (k packageKey) hash() uint64 {
 	h := fnv.New64a()
-	for _, text := range [...]string{string(k.kind), k.name, k.version, k.arch, k.owner, k.distribution} {
+	for _, text := range [...]string{
+		string(k.kind), k.name, k.version, k.arch, k.owner, k.distribution, k.source, k.sourceVersion,
+	} {
 		_, _ = io.WriteString(h, text+"\x00")
 	}
 	return h.Sum64()
 }
 
 func packageKeyOf(p Package) packageKey {
-	k := packageKey{p.Kind, p.Name, p.Version, p.Arch, p.Owner, p.Distribution}
+	k := packageKey{
+		kind: p.Kind, name: p.Name, version: p.Version, arch: p.Arch, owner: p.Owner, distribution: p.Distribution,
+	}
 	switch p.Kind {
+	case Deb, RPM, APK:
+		k.source, k.sourceVersion = cmp.Or(p.Source, p.Name), cmp.Or(p.SourceVersion, p.Version)
 	case Python:
 		k.name = PythonName(p.Name)
 	case Swift: // addresses of repositories are written in upper and lower case

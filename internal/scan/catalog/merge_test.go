@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMergeIdentity: packages of different owners, architectures and releases are different packages.
+// TestMergeIdentity: packages of different owners, architectures, releases and sources are different packages.
 func TestMergeIdentity(t *testing.T) {
 	python := Package{Kind: Python, Name: "Six", Version: "1.16", Locations: []string{"/a"}}
 	owned := Package{
@@ -18,19 +18,21 @@ func TestMergeIdentity(t *testing.T) {
 		Kind: Deb, Name: "libc6", Version: "2.36-9", Locations: []string{"/s"}, Arch: "amd64",
 		Distribution: "debian:12", Source: "glibc", SourceVersion: "2.36-9",
 	}
-	i386, alone, trixie := deb, deb, deb
+	i386, alone, trixie, planted := deb, deb, deb, deb
+	planted.Source, planted.Locations = "aaa", []string{"/home/job/s"}
 	i386.Arch, trixie.Distribution = "i386", "debian:13"
 	alone.Name, alone.Source, alone.SourceVersion = "mawk", "", ""
 	again := owned
 	again.Name, again.Locations = "SIX", []string{"/c"}
 	var got []string
-	for _, p := range Merge([]Package{trixie, i386, python, owned, deb, again, alone, deb}) {
+	for _, p := range Merge([]Package{planted, trixie, i386, python, owned, deb, again, alone, deb}) {
 		got = append(got, fmt.Sprint(p.Kind, p.Name, p.Version, p.Arch, p.Distribution, p.Owner, p.Source,
 			p.SourceVersion, p.Locations))
 	}
 	want := []string{
 		fmt.Sprint(Python, "SIX", "1.16", "", "debian:12", owned.Owner, "", "", []string{"/b", "/c"}),
 		fmt.Sprint(Python, "Six", "1.16", "", "", "", "", "", []string{"/a"}),
+		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "aaa", "2.36-9", []string{"/home/job/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:13", "", "glibc", "2.36-9", []string{"/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "i386", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),

@@ -105,6 +105,7 @@ func KegOwner(file string) string {
 func sortPackages(list []Package) {
 	slices.SortFunc(list, func(a, b Package) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Distribution, b.Distribution))
+			cmp.Compare(a.Arch, b.Arch), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Distribution, b.Distribution),
+			cmp.Compare(a.Source, b.Source), cmp.Compare(a.SourceVersion, b.SourceVersion))
 	})
 }

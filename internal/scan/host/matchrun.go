@@ -277,6 +277,7 @@ type packageKey struct {
 	kind                      catalog.PackageType
 	name, version             string
 	owner, arch, distribution string
+	source, sourceVersion     string
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -284,5 +285,5 @@ var hashSeed = maphash.MakeSeed()
 func (k packageKey) hash() uint64 { return maphash.Comparable(hashSeed, k) }
 
 func packageKeyOf(p *catalog.Package) packageKey {
-	return packageKey{p.Kind, p.Name, p.Version, p.Owner, p.Arch, p.Distribution}
+	return packageKey{p.Kind, p.Name, p.Version, p.Owner, p.Arch, p.Distribution, p.Source, p.SourceVersion}
 }

@@ -131,5 +131,5 @@ func comparePackages(a, b *catalog.Package) int {
 		return c
 	}
 	return cmp.Or(cmp.Compare(a.Distribution, b.Distribution), cmp.Compare(a.Arch, b.Arch),
-		cmp.Compare(a.Owner, b.Owner))
+		cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Source, b.Source), cmp.Compare(a.SourceVersion, b.SourceVersion))
 }

@@ -55,11 +55,11 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 }
 
 // componentRef names a package within a document: those that belong to another package differ from those
-// that do not, and those of one architecture from those of another.
+// that do not, and those of one architecture or source from those of another.
 func componentRef(p api.ScanPackage) string {
 	parts := []string{packageRef(p)}
 	if m := p.Metadata; m != nil {
-		parts = append(parts, m.Arch, m.Owner, m.Distribution)
+		parts = append(parts, m.Arch, m.Owner, m.Distribution, m.Source, m.SourceVersion)
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }

@@ -259,8 +259,11 @@ func (w *writer) addLocation(p *catalog.Package, file uint64) (uint64, error) {
 // packageNumber returns the number of a package, a new one when it has none.
 func (w *writer) packageNumber(r *packageRecord) (uint64, error) {
 	key := r.identity()
-	if b := w.names.Get(key); b != nil {
-		return numberAt(b, 0)
+	if id, err := w.numberOf(key, r); id != 0 || err != nil {
+		return id, err
+	}
+	if id, err := w.numberOf(r.formerIdentity(), r); id != 0 || err != nil {
+		return id, err
 	}
 	if w.limitReached || w.totals.nextPackageID > maxNumber || w.totals.nextFileID > maxNumber {
 		w.totals.refused++
@@ -274,6 +277,23 @@ func (w *writer) packageNumber(r *packageRecord) (uint64, error) {
 		return 0, err
 	}
 	return id, w.packages.Put(numberKey(id), r.append(nil))
+}
+
+// numberOf returns the number of the package of a record that has a key; 0 when it has none, or is of another source.
+func (w *writer) numberOf(key []byte, r *packageRecord) (uint64, error) {
+	b := w.names.Get(key)
+	if b == nil {
+		return 0, nil
+	}
+	id, err := numberAt(b, 0)
+	if err != nil {
+		return 0, err
+	}
+	known, err := parsePackageRecord(w.packages.Get(numberKey(id)))
+	if err != nil || known.origin != r.origin {
+		return 0, err
+	}
+	return id, nil
 }
 
 // requeueMatch queues a package for a comparison with the database: its files changed, and these
@@ -331,8 +351,13 @@ func (w *writer) removePackage(id uint64) error {
 	if err := w.setOwnerDecided(id, 0); err != nil {
 		return err
 	}
-	if err := w.names.Delete(r.identity()); err != nil {
-		return err
+	for _, key := range [][]byte{r.identity(), r.formerIdentity()} {
+		if !bytes.Equal(w.names.Get(key), numberKey(id)) {
+			continue
+		}
+		if err := w.names.Delete(key); err != nil {
+			return err
+		}
 	}
 	return w.packages.Delete(numberKey(id))
 }

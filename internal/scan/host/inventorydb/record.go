@@ -78,8 +78,20 @@ func parsePackageRecord(b []byte) (packageRecord, error) {
 }
 
 // identity is the unique key of a package: kind, name and version, and of one that an operating system or
-// Homebrew installed also owner, architecture and distribution.
+// Homebrew installed also owner, architecture, distribution and source.
 func (p *packageRecord) identity() []byte {
+	o := p.origin
+	if o.source+o.sourceVersion == "" {
+		return p.formerIdentity()
+	}
+	return []byte(strings.Join([]string{
+		string(p.kind), p.name, p.version, o.owner, o.arch, o.distribution, o.source, o.sourceVersion,
+	}, "\x00"))
+}
+
+// formerIdentity is the key of a package in files of earlier versions of this program, where a package had the source
+// that was read first.
+func (p *packageRecord) formerIdentity() []byte {
 	key := string(p.kind) + "\x00" + p.name + "\x00" + p.version
 	if o := p.origin; o.owner+o.arch+o.distribution != "" {
 		key += "\x00" + o.owner + "\x00" + o.arch + "\x00" + o.distribution
@@ -97,7 +109,7 @@ func normalizedName(p *catalog.Package) string {
 
 // canBeStored reports whether the name and version of a package can form its identity.
 func canBeStored(p *catalog.Package) bool {
-	text := p.Name + p.Version + string(p.Kind) + p.Owner + p.Arch + p.Distribution
+	text := p.Name + p.Version + string(p.Kind) + p.Owner + p.Arch + p.Distribution + p.Source + p.SourceVersion
 	return p.Name != "" && p.Version != "" && len(text) < 16<<10 && !strings.ContainsRune(text, 0)
 }
 
