@@ -285,7 +285,7 @@ func TestPlacesThatComeLater(t *testing.T) {
 	}) {
 		t.Error(w.files)
 	}
-	for _, c := range w.all {
+	for _, c := range w.changes() {
 		if !isWithin(place, c.Path) && !isWithin(dir+"/there", c.Path) {
 			t.Errorf("%v is in no place", c)
 		}

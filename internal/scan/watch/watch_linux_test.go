@@ -149,7 +149,7 @@ func TestDirectoryMovesInAndOut(t *testing.T) {
 			w.equal()
 			shell(t, top, "echo 1 > gone/b/6.json; echo 2 > in/x/7.json")
 			w.equal()
-			for _, c := range w.all {
+			for _, c := range w.changes() {
 				if !isWithin(root, c.Path) {
 					t.Errorf("%v is outside of the root", c)
 				}
@@ -229,7 +229,7 @@ func TestOwnChangesAndLeftDirectories(t *testing.T) {
 	shell(t, dir,
 		"echo 1 > left/a.json; mkdir -p left/b; echo 1 > left/b/c.json; mv left/b left/d; echo 1 > kept/a.json")
 	w.expect(Change{dir + "/kept/a.json", FileChanged})
-	for _, c := range w.all {
+	for _, c := range w.changes() {
 		if c.Path != dir+"/kept/a.json" {
 			t.Errorf("%v is not asked for", c)
 		}
@@ -259,8 +259,8 @@ func TestStorm(t *testing.T) {
 			}
 			shell(t, dir, "mkdir -p a/b; echo 1 > a/b/c.json; rm kept/a.json")
 			w.equal()
-			if w.most > maxGatheredChanges {
-				t.Errorf("%d changes at once", w.most)
+			if most := w.largestBatch(); most > maxGatheredChanges {
+				t.Errorf("%d changes at once", most)
 			}
 		})
 	}

@@ -49,6 +49,20 @@ func (c *catalogue) take(batch []Change) {
 	c.all = append(c.all, batch...)
 }
 
+// changes returns the changes since the last call of forget. More may come at any time.
+func (c *catalogue) changes() []Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
+}
+
+// largestBatch returns the size of the largest batch.
+func (c *catalogue) largestBatch() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most
+}
+
 func (c *catalogue) one(n Change) {
 	if delete(c.files, n.Path); !wanted(n.Path) { // no directory of the tests has the name of a file
 		maps.DeleteFunc(c.files, func(p string, _ bool) bool { return isWithin(n.Path, p) })
