@@ -19,7 +19,7 @@ func TestMergeIdentity(t *testing.T) {
 		Distribution: "debian:12", Source: "glibc", SourceVersion: "2.36-9",
 	}
 	i386, alone, trixie, planted := deb, deb, deb, deb
-	planted.Source, planted.Locations = "aaa", []string{"/home/job/s"}
+	planted.Source, planted.Locations = "aaa", []string{"/srv/job/s"}
 	i386.Arch, trixie.Distribution = "i386", "debian:13"
 	alone.Name, alone.Source, alone.SourceVersion = "mawk", "", ""
 	again := owned
@@ -32,7 +32,7 @@ func TestMergeIdentity(t *testing.T) {
 	want := []string{
 		fmt.Sprint(Python, "SIX", "1.16", "", "debian:12", owned.Owner, "", "", []string{"/b", "/c"}),
 		fmt.Sprint(Python, "Six", "1.16", "", "", "", "", "", []string{"/a"}),
-		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "aaa", "2.36-9", []string{"/home/job/s"}),
+		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "aaa", "2.36-9", []string{"/srv/job/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "amd64", "debian:13", "", "glibc", "2.36-9", []string{"/s"}),
 		fmt.Sprint(Deb, "libc6", "2.36-9", "i386", "debian:12", "", "glibc", "2.36-9", []string{"/s"}),

@@ -33,7 +33,7 @@ func TestSourcesOfPackages(t *testing.T) {
 	planted := system
 	planted.Source = "aaa"
 	files := []File{
-		{Path: "home/job/var/lib/dpkg/status", Stamp: 1, Packages: []catalog.Package{planted}},
+		{Path: "srv/job/var/lib/dpkg/status", Stamp: 1, Packages: []catalog.Package{planted}},
 		{Path: "var/lib/dpkg/status", Stamp: 2, Packages: []catalog.Package{system}},
 	}
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
@@ -41,8 +41,8 @@ func TestSourcesOfPackages(t *testing.T) {
 		for _, n := range order {
 			put(t, l, day, files[n])
 		}
-		expect(t, sources(t, l), "aaa[/home/job/var/lib/dpkg/status]", "openssl[/var/lib/dpkg/status]")
-		if _, err := l.Put(Batch{RemovePaths: []string{"home"}}); err != nil {
+		expect(t, sources(t, l), "aaa[/srv/job/var/lib/dpkg/status]", "openssl[/var/lib/dpkg/status]")
+		if _, err := l.Put(Batch{RemovePaths: []string{"srv"}}); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, sources(t, l), "openssl[/var/lib/dpkg/status]")
@@ -79,10 +79,10 @@ func TestFormerIdentity(t *testing.T) {
 	}
 	other := deb
 	other.Source = "aaa"
-	put(t, l, day, File{Path: "home/job/var/lib/dpkg/status", Stamp: 1, Packages: []catalog.Package{other}})
-	expect(t, sources(t, l), "aaa[/home/job/var/lib/dpkg/status]", "openssl[/var/lib/dpkg/status]")
+	put(t, l, day, File{Path: "srv/job/var/lib/dpkg/status", Stamp: 1, Packages: []catalog.Package{other}})
+	expect(t, sources(t, l), "aaa[/srv/job/var/lib/dpkg/status]", "openssl[/var/lib/dpkg/status]")
 	if _, err := l.Put(Batch{RemovePaths: []string{"var"}}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, sources(t, l), "aaa[/home/job/var/lib/dpkg/status]")
+	expect(t, sources(t, l), "aaa[/srv/job/var/lib/dpkg/status]")
 }
