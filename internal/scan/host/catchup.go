@@ -26,6 +26,9 @@ func (l *realTimeScan) catchUpLocked() {
 	if l.host.saved.BaselineKnown {
 		before = time.Time{}
 	}
+	if before.IsZero() {
+		l.setBaselineKnown() // now: a caller that waits for changes also waits for those that are searched
+	}
 	l.tasks.Go(func() {
 		defer close(caught)
 		l.catchUp(before)
@@ -57,9 +60,6 @@ func (l *realTimeScan) catchUp(before time.Time) {
 	lowerPriority()
 	l.host.checkHungMounts(l.ctx)
 	defer l.setBaselineKnown() // whatever the result
-	if before.IsZero() {
-		l.setBaselineKnown()
-	}
 	err := l.searchMissed(before)
 	for err != nil && l.waitRetry() {
 		err = l.searchMissed(before)

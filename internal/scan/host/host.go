@@ -332,12 +332,14 @@ func (h *Host) checkTransition(by trigger, c condition) (State, error) {
 // clockGranularity is how far the clock of a file system may lag.
 const clockGranularity = 50 * time.Millisecond
 
-// watchRoot makes sure that only the given directory is watched. The caller holds the turn.
+// watchRoot makes sure that only the given directory is watched, again where its watcher has ended. The caller holds
+// the turn.
 func (h *Host) watchRoot(root string) error {
 	h.mu.Lock()
 	old := h.realTime
 	h.mu.Unlock()
-	if old != nil && old.root == root {
+	again := old != nil && old.root == root
+	if again && !old.hasEnded() {
 		return nil
 	}
 	began := wallClock().Add(-clockGranularity)
@@ -351,6 +353,10 @@ func (h *Host) watchRoot(root string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.realTime = live
+	if again {
+		h.missedChanges = true // they are searched, as after a restart
+		return nil
+	}
 	h.saved.WatchedSince, h.saved.BaselineKnown, h.saved.Path = began, false, root
 	if root == "/" {
 		h.saved.Path = ""

@@ -22,6 +22,7 @@ type told struct {
 	news    chan []Change
 	flushes chan chan struct{}
 	closed  chan struct{}
+	failure chan error // ends Run
 }
 
 func (w *told) Run(ctx context.Context, take func([]Change)) error {
@@ -34,6 +35,8 @@ func (w *told) Run(ctx context.Context, take func([]Change)) error {
 				take(<-w.news)
 			}
 			close(done)
+		case err := <-w.failure:
+			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -86,7 +89,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.watch = &told{options: o, news: make(chan []Change,
-				100), flushes: make(chan chan struct{}), closed: make(chan struct{})}
+				100), flushes: make(chan chan struct{}), closed: make(chan struct{}), failure: make(chan error)}
 			return b.watch, nil
 		},
 		OnChange: func(e Event) {
@@ -170,6 +173,13 @@ func (b *bench) until(what string, ok func() bool) {
 			b.t.Fatalf("%s did not come: %+v\n%s", what, b.Status(), strings.Join(b.list(Query{}), "\n"))
 		}
 	}
+}
+
+func (b *bench) warns(of string) {
+	b.t.Helper()
+	b.until("a warning", func() bool {
+		return slices.ContainsFunc(b.Status().Warnings, func(w string) bool { return strings.Contains(w, of) })
+	})
 }
 
 // list returns the packages of a report, with paths relative to the directory.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -35,13 +34,6 @@ func blocked(b *bench) (lift func()) {
 			b.t.Fatal(err)
 		}
 	}
-}
-
-func (b *bench) warns(of string) {
-	b.t.Helper()
-	b.until("a warning", func() bool {
-		return slices.ContainsFunc(b.Status().Warnings, func(w string) bool { return strings.Contains(w, of) })
-	})
 }
 
 // TestChangesOnAFullDiskAreRetried: a full disk delays packages, and loses none.

@@ -417,6 +417,28 @@ func TestStartWithoutAFullScanReportsOnlyChanges(t *testing.T) {
 	b.expect("npm new 1.0.0 node_modules/new/package.json")
 }
 
+// TestWatcherThatEnded: a start of real-time scanning watches again, and finds what was missed.
+func TestWatcherThatEnded(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	b.mark("job", "")
+	b.watch.failure <- errors.New("no memory")
+	b.warns("no longer receives changes: no memory")
+	<-b.realTime.watcherEnded
+	if gap := b.Gap(b.Marks()[0]); gap != "real-time scanning receives no changes" {
+		t.Errorf("gap %q", gap)
+	}
+	b.npm("missed", "1.0.0")
+	b.watchOnly()
+	b.npm("new", "1.0.0")
+	b.expectSince("job", []string{
+		"missed 1.0.0 node_modules/missed/package.json", "new 1.0.0 node_modules/new/package.json",
+	}, nil)
+	if gap := b.Gap(b.Marks()[0]); gap != "" {
+		t.Errorf("gap %q", gap)
+	}
+}
+
 func TestFindingsAndRules(t *testing.T) {
 	b := newBench(t, func(o *Options) {
 		o.Database.Path = filepath.Join(filepath.Dir(o.InventoryPath), "vuln.db")
