@@ -31,6 +31,10 @@ func (s *server) exposedInstances(r *rest.Request) (any, error) {
 	case !seen.seesNode(id):
 		return nil, farm.NotFound()
 	}
+	if err := s.acquireScanSlot(); err != nil {
+		return nil, err
+	}
+	defer s.releaseScanSlot()
 	var scan struct {
 		Vulnerabilities json.RawMessage       `json:"vulnerabilities"`
 		LeftOut         api.NodeScanTruncated `json:"left_out"`
@@ -52,7 +56,7 @@ func (s *server) exposedInstances(r *rest.Request) (any, error) {
 // knownOnNode returns the findings in the results of a node with one of some IDs, or all without any, as far as they
 // have the form of the host scanner's, and the earliest time of them.
 func knownOnNode(list json.RawMessage, ids []string) (found []nodescans.Finding, first *time.Time) {
-	var rows []struct {
+	type entry struct {
 		Vulnerability struct {
 			ID                     string
 			RelatedVulnerabilities []struct{ ID string }
@@ -61,26 +65,26 @@ func knownOnNode(list json.RawMessage, ids []string) (found []nodescans.Finding,
 			Known                  time.Time
 		}
 	}
-	if json.Unmarshal(list, &rows) != nil {
-		return nil, nil
-	}
 	wanted := map[string]bool{}
 	for _, id := range ids {
 		wanted[vulntext.Canonical(id)] = true
 	}
-	for _, row := range rows {
-		v := row.Vulnerability
-		hit := len(wanted) == 0 || wanted[vulntext.Canonical(v.ID)]
+	err := eachEntry(list, func(e *entry) {
+		v := &e.Vulnerability
+		hit := len(wanted) == 0 && v.ID != "" || wanted[vulntext.Canonical(v.ID)]
 		for _, related := range v.RelatedVulnerabilities {
 			hit = hit || wanted[vulntext.Canonical(related.ID)]
 		}
 		if !hit {
-			continue
+			return
 		}
 		found = append(found, nodescans.Finding{Severity: v.Severity, Exploited: v.Exploited, Known: v.Known})
 		if known := v.Known.UTC(); !known.IsZero() && (first == nil || known.Before(*first)) {
 			first = &known
 		}
+	})
+	if err != nil {
+		return nil, nil
 	}
 	return found, first
 }

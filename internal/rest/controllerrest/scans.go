@@ -108,6 +108,10 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	if !seen.seesNode(id) {
 		return nil, farm.NotFound()
 	}
+	if err := s.acquireScanSlot(); err != nil {
+		return nil, err
+	}
+	defer s.releaseScanSlot()
 	var out nodeScanBody
 	kept, err := s.loadScan(r, id, &out)
 	if err != nil {
@@ -117,12 +121,8 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	return rest.WithETag{Body: out, ETag: kept.Sum[:32]}, nil
 }
 
-// loadScan reads the last results of a node. It holds a slot until it returns.
+// loadScan reads the last results of a node. The caller holds a slot.
 func (s *server) loadScan(r *rest.Request, id string, to any) (*record.NodeScan, error) {
-	if err := s.acquireScanSlot(); err != nil {
-		return nil, err
-	}
-	defer s.releaseScanSlot()
 	kept, packed, err := s.controller.Scans.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (s *server) storeScan(r *rest.Request, may func(*api.NodeScanSummary) error
 
 // foundOnNode returns the vulnerabilities in the results of a node, as far as they have the form of the host scanner's.
 func foundOnNode(list json.RawMessage) (found []api.FoundVulnerability) {
-	var rows []struct {
+	type entry struct {
 		Vulnerability struct {
 			ID                     string
 			RelatedVulnerabilities []struct{ ID string }
@@ -223,13 +223,13 @@ func foundOnNode(list json.RawMessage) (found []api.FoundVulnerability) {
 		}
 		Package struct{ Name, Version string }
 	}
-	if json.Unmarshal(list, &rows) != nil {
-		return nil
-	}
-	for _, row := range rows {
-		v := row.Vulnerability
+	err := eachEntry(list, func(e *entry) {
+		v := &e.Vulnerability
+		if v.ID == "" {
+			return
+		}
 		one := api.FoundVulnerability{
-			ID: v.ID, Package: row.Package.Name, Version: row.Package.Version, Severity: v.Severity,
+			ID: v.ID, Package: e.Package.Name, Version: e.Package.Version, Severity: v.Severity,
 		}
 		if len(v.FixedVersions) > 0 {
 			one.Fixed = v.FixedVersions[0]
@@ -240,8 +240,28 @@ func foundOnNode(list json.RawMessage) (found []api.FoundVulnerability) {
 			}
 		}
 		found = append(found, one)
+	})
+	if err != nil {
+		return nil
 	}
 	return found
+}
+
+// eachEntry decodes the elements of an array one after the other: all of a hostile report at the same time would take
+// a hundred times its size.
+func eachEntry[T any](list json.RawMessage, do func(*T)) error {
+	d := json.NewDecoder(bytes.NewReader(list))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		var one T
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		do(&one)
+	}
+	return nil
 }
 
 // scanFields are the fields of a body with scan results.
