@@ -118,6 +118,8 @@ type HostMark struct {
 	Path    string    `json:"path"` // of the packages that its report has; "" is the whole host
 	// Incomplete is why packages may be missing in its report; "" is nothing known.
 	Incomplete string `json:"incomplete"`
+	// Unevaluated is why vulnerabilities of packages in its report may be missing. Only a request of one job has it.
+	Unevaluated []string `json:"unevaluated,omitempty"`
 }
 
 // HostReport is the body of GET /v1/report.

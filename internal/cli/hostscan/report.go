@@ -82,7 +82,12 @@ may be incomplete; without --since-job it is 0 then.`,
 func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command {
 	o := &reportOptions{globals: g, section: of}
 	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("since-job") && o.sinceJob == "" { // a variable that is not set
+			return cli.Usage(errors.New("--since-job is empty: want the name of a job that was marked"))
+		}
+		return o.run(cmd.Context())
+	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
 		"report format: table, json, sarif, cyclonedx, spdx, gitlab, junit or template (of --template)")
@@ -205,16 +210,24 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gaps, err := o.narrow(ctx, a, p.since, p.query, status)
-	if err != nil {
+	if err := o.narrow(ctx, a, p, status); err != nil {
 		return err
 	}
 	found, err := o.fetch(ctx, a, p)
-	if err == nil && o.sinceJob != "" { // the report has waited for changes, which may have no advisories
-		status, err = a.status(ctx)
-	}
 	if err != nil {
 		return err
+	}
+	var gaps []string
+	if o.sinceJob != "" { // the report has waited for changes
+		m, err := a.findMark(ctx, o.sinceJob)
+		if err != nil {
+			return err
+		}
+		status.NoAdvisories, status.LastScan = m.Unevaluated, nil
+		if m.Incomplete != "" {
+			gaps = append(gaps, m.Incomplete)
+			status.LastScan = &api.HostScanResult{Error: m.Incomplete}
+		}
 	}
 	if o.section != packagesSection {
 		gaps = append(gaps, status.NoAdvisories...)
@@ -231,28 +244,21 @@ func (o *reportOptions) run(ctx context.Context) error {
 	return cli.Exit(cli.ExitPartly, errors.New("the report since the job may be incomplete"))
 }
 
-// narrow sets what the report begins with, and returns why it may be incomplete.
-func (o *reportOptions) narrow(
-	ctx context.Context, a *serviceClient, since time.Time, q url.Values, status api.HostStatus,
-) (gaps []string, err error) {
+// narrow sets what the report begins with.
+func (o *reportOptions) narrow(ctx context.Context, a *serviceClient, p reportPlan, status api.HostStatus) error {
 	if o.sinceJob != "" {
-		m, err := a.findMark(ctx, o.sinceJob)
-		if err != nil {
-			return nil, err
-		}
-		q.Set("since_job", m.Job)
-		if m.Incomplete != "" {
-			gaps = append(gaps, m.Incomplete)
-		}
-		return gaps, nil
+		p.query.Set("since_job", o.sinceJob)
+		_, err := a.findMark(ctx, o.sinceJob)
+		return err
 	}
+	since := p.since
 	if since.IsZero() && status.Since != nil {
 		since = *status.Since
 	}
 	if !since.IsZero() {
-		q.Set("fromTime", since.Format(time.RFC3339Nano))
+		p.query.Set("fromTime", since.Format(time.RFC3339Nano))
 	}
-	return nil, nil
+	return nil
 }
 
 // fetch requests the needed data: to sort packages by score, their vulnerabilities too.

@@ -156,9 +156,17 @@ func (s *Server) mark(r *http.Request, q query) (any, error) {
 func (s *Server) marks(_ *http.Request, q query) (any, error) {
 	out := []api.HostMark{}
 	for _, m := range s.opts.Host.Marks() {
-		if q.Job == "" || m.Job == q.Job {
-			out = append(out, encode.Mark(m, s.opts.Host.Gap(m)))
+		if q.Job != "" && m.Job != q.Job {
+			continue
 		}
+		one := encode.Mark(m, s.opts.Host.Gap(m))
+		if q.Job != "" {
+			var err error
+			if one.Unevaluated, err = s.opts.Host.Unevaluated(m); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, one)
 	}
 	return out, nil
 }

@@ -40,6 +40,24 @@ func TestTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// TestTheClockIsSetBackDuringAJob: a report may be incomplete when real-time scanning began again during the job,
+// whatever the clock shows.
+func TestTheClockIsSetBackDuringAJob(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	b.mark("job", "")
+	b.Host.mu.Lock()
+	b.saved.Marks[0].Created = wallClock().Add(time.Hour)
+	b.Host.mu.Unlock()
+	b.stopped()
+	if err := b.watchRoot(b.dir); err != nil {
+		t.Fatal(err)
+	}
+	if gap := b.Gap(b.Marks()[0]); !strings.Contains(gap, "did not run all the time") {
+		t.Errorf("gap %q", gap)
+	}
+}
+
 // TestCallsComeBeforeTheScannerContinues: they wait, and begin nothing twice.
 func TestCallsComeBeforeTheScannerContinues(t *testing.T) {
 	b := newBench(t, nil)

@@ -70,8 +70,6 @@ type Host struct {
 	realTime      *realTimeScan // nil without real-time scanning
 	warnings      []string
 
-	missingAdvisories []string // warnings of the kinds and releases that matches found no advisories for
-
 	updateErr   error // of the last check for a newer database
 	databaseErr error // why the database cannot be read
 	nextUpdate  time.Time
@@ -121,6 +119,7 @@ func Open(o Options) (*Host, error) {
 	h.closeOnce = sync.OnceValue(h.waitGoroutines)
 	m, forgot := loadState(h.stateFile())
 	h.saved = m
+	h.removeForeignMarksLocked()
 	h.lastStart.Store(&m.LastStart)
 	if forgot != nil {
 		h.warnLocked(forgot.Error())
@@ -356,6 +355,9 @@ func (h *Host) watchRoot(root string) error {
 	if again {
 		h.missedChanges = true // they are searched, as after a restart
 		return nil
+	}
+	for i := range h.saved.Marks {
+		h.saved.Marks[i].Interrupted = true
 	}
 	h.saved.WatchedSince, h.saved.BaselineKnown, h.saved.Path = began, false, root
 	if root == "/" {

@@ -23,6 +23,7 @@ type told struct {
 	flushes chan chan struct{}
 	closed  chan struct{}
 	failure chan error // ends Run
+	mounts  []Mount    // in addition to the root
 }
 
 func (w *told) Run(ctx context.Context, take func([]Change)) error {
@@ -53,8 +54,11 @@ func (w *told) Flush(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
-func (w *told) Mounts() []Mount { return []Mount{{Path: w.options.Root, Method: "told"}} }
-func (w *told) Close() error    { close(w.closed); return nil }
+
+func (w *told) Mounts() []Mount {
+	return append([]Mount{{Path: w.options.Root, Method: "told"}}, w.mounts...)
+}
+func (w *told) Close() error { close(w.closed); return nil }
 
 // bench is a scanner and its own directory to scan.
 type bench struct {

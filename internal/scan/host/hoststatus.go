@@ -35,7 +35,9 @@ func (h *Host) Status() Status {
 			"the inventory is full (at most %d packages and %d bytes): packages of %d files are not in it",
 			h.opts.MaxPackages, h.opts.MaxBytes, totals.Refused))
 	}
-	s.NoAdvisories = slices.Clone(h.missingAdvisories)
+	for _, n := range h.saved.Missing {
+		s.NoAdvisories = append(s.NoAdvisories, missingText(n))
+	}
 	s.Warnings = append(s.Warnings, s.NoAdvisories...)
 	if !db.Present {
 		s.Warnings = append(s.Warnings, "no vulnerability database: packages are cataloged, not matched")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
+	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
 // Mark is a point in the history of the inventory, with the name of the CI job that begins there.
@@ -20,6 +22,10 @@ type Mark struct {
 	Created  time.Time            `json:"created"`
 	Path     string               `json:"path,omitempty"` // directory of the job; "" is the whole host
 	Position inventorydb.Position `json:"position"`
+
+	// Interrupted reports whether real-time scanning began later, or again. A comparison of times would depend on the
+	// clock.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // Errors of marks; match them with errors.Is.
@@ -110,6 +116,17 @@ func (h *Host) removeOldMarksLocked(now time.Time) {
 	h.saved.Marks = slices.DeleteFunc(h.saved.Marks, func(m Mark) bool { return now.Sub(m.Created) > maxMarkAge })
 }
 
+// removeForeignMarksLocked removes the marks when the inventory is not the one that they were made in: its file was
+// removed, or replaced by an older one, and what a job brought has smaller numbers there.
+func (h *Host) removeForeignMarksLocked() {
+	end := h.inventory.Position()
+	if slices.ContainsFunc(h.saved.Marks, func(m Mark) bool {
+		return m.Position.Package > end.Package || m.Position.File > end.File
+	}) {
+		h.saved.Marks = nil
+	}
+}
+
 func (h *Host) findMarkLocked(job string) int {
 	return slices.IndexFunc(h.saved.Marks, func(m Mark) bool { return m.Job == job })
 }
@@ -125,6 +142,9 @@ func (h *Host) Marks() []Mark {
 // Gap returns why packages that came since a mark may be missing in the report of its job; "" when nothing is known to
 // be missing.
 func (h *Host) Gap(m Mark) string {
+	if h.inventory.Totals().Refused > 0 {
+		return "the inventory is full: packages are missing"
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	dir := cmp.Or(m.Path, "/")
@@ -133,14 +153,71 @@ func (h *Host) Gap(m Mark) string {
 		return ""
 	}
 	switch live := h.realTime; {
-	case live == nil || h.saved.WatchedSince.After(m.Created):
+	case live == nil || m.Interrupted:
 		return "real-time scanning did not run all the time since the job began, and no full scan has followed"
 	case !isWithin(live.root, dir):
 		return "real-time scanning is restricted to " + live.root
 	case live.hasEnded():
 		return "real-time scanning receives no changes"
+	default:
+		return h.unwatched(live, dir)
+	}
+}
+
+// unwatched returns why real-time scanning leaves out a directory; "" when it does not.
+func (h *Host) unwatched(live *realTimeScan, dir string) string {
+	for p := dir; p != "/"; p = filepath.Dir(p) {
+		if h.isExcluded(p) {
+			return p + " is neither scanned nor watched"
+		}
+	}
+	var at Mount
+	for _, m := range live.watcher.Mounts() {
+		if isWithin(m.Path, dir) && len(m.Path) >= len(at.Path) {
+			at = m
+		}
+	}
+	if at.Path != "" && at.Method == "" {
+		return at.Path + " is not watched: " + at.Reason
 	}
 	return ""
+}
+
+// Unevaluated returns why vulnerabilities may be missing in the report of a job: the packages in it were not compared
+// with advisories.
+func (h *Host) Unevaluated(m Mark) (out []string, err error) {
+	if db := h.databaseStatus(); !db.Present {
+		out = append(out, "no vulnerability database: packages are not matched")
+	}
+	h.mu.Lock()
+	if h.databaseErr != nil {
+		out = append(out, "the vulnerability database cannot be used: "+h.databaseErr.Error())
+	}
+	missing := slices.Clone(h.saved.Missing)
+	h.mu.Unlock()
+	if len(missing) == 0 {
+		return out, nil
+	}
+	r, err := h.ReportSinceMark(m.Job, 0)
+	if err != nil {
+		return nil, err
+	}
+	for p, err := range r.Packages() {
+		if err != nil {
+			return nil, err
+		}
+		missing = slices.DeleteFunc(missing, func(n match.NoAdvisories) bool {
+			if n.Kind != p.Kind || p.Kind.IsOS() && n.Distribution != p.Distribution {
+				return false
+			}
+			out = append(out, missingText(n))
+			return true
+		})
+		if len(missing) == 0 {
+			break
+		}
+	}
+	return out, nil
 }
 
 // ReportSinceMark begins a report of what came since a job was marked: packages in files that are new, or that are new
@@ -156,7 +233,7 @@ func (h *Host) ReportSinceMark(job string, minScore float64) (*Report, error) {
 	}
 	h.mu.Unlock()
 	if at < 0 {
-		return nil, fmt.Errorf("%w: marks last %d days, and end when a damaged inventory is rebuilt",
+		return nil, fmt.Errorf("%w: marks last %d days, and end when the inventory is rebuilt or removed",
 			ErrMarkNotFound, maxMarkAge/(24*time.Hour))
 	}
 	ids, err := h.inventory.IDsSince(m.Position)

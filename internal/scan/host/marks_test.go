@@ -169,6 +169,42 @@ func TestGapOfMark(t *testing.T) {
 	gap("watched", "")
 }
 
+// TestGapOfUnwatchedDirectory: nothing is noticed in directories that are excluded or not watched, and when the
+// inventory is full.
+func TestGapOfUnwatchedDirectory(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		base := filepath.Dir(filepath.Dir(o.InventoryPath))
+		o.Exclude, o.MaxPackages = []string{filepath.Join(base, "tree", "out")}, 2
+	})
+	for _, dir := range []string{"out/job", "net/job", "net/disk/job", "in"} {
+		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.start()
+	b.watch.mounts = []Mount{
+		{Path: b.dir + "/net", Type: "nfs", Reason: "it is a network file system"},
+		{Path: b.dir + "/net/disk", Method: "told"},
+	}
+	expect := func(dir, want string) {
+		t.Helper()
+		b.mark(dir+want, dir)
+		list := b.Marks()
+		if got := b.Gap(list[len(list)-1]); got != want {
+			t.Errorf("gap of %s: %q, want %q", dir, got, want)
+		}
+	}
+	expect("out/job", b.dir+"/out is neither scanned nor watched")
+	expect("net/job", b.dir+"/net is not watched: it is a network file system")
+	expect("net/disk/job", "")
+	expect("in", "")
+	for _, name := range []string{"a", "b", "c"} {
+		b.npm(name, "1.0.0")
+		b.settle()
+	}
+	expect("in", "the inventory is full: packages are missing")
+}
+
 // TestBoundsOfMarks: names are checked, marks stay as they are, are limited, and end.
 func TestBoundsOfMarks(t *testing.T) {
 	b := newBench(t, nil)
@@ -220,18 +256,31 @@ func TestBoundsOfMarks(t *testing.T) {
 	}
 }
 
-// TestMarksOfDamagedInventory: a new inventory has other positions, so that the marks of the old one end.
-func TestMarksOfDamagedInventory(t *testing.T) {
-	b := newBench(t, nil)
-	b.npm("a", "1.0.0")
-	b.start()
-	b.mark("job", "")
-	b.end()
-	if err := os.WriteFile(b.options.InventoryPath, []byte(strings.Repeat("damage", 10000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.open()
-	if list := b.Marks(); len(list) != 0 {
-		t.Errorf("%+v", list)
+// TestMarksOfAnotherInventory: a new inventory has other positions, so that the marks of the old one end.
+func TestMarksOfAnotherInventory(t *testing.T) {
+	for name, replace := range map[string]func(path string) error{
+		"damaged": func(path string) error {
+			return os.WriteFile(path, []byte(strings.Repeat("damage", 10000)), 0o600)
+		},
+		"removed": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.npm("a", "1.0.0")
+			b.start()
+			b.mark("job", "")
+			b.restart()
+			if list := b.Marks(); len(list) != 1 {
+				t.Errorf("after a restart: %+v", list)
+			}
+			b.end()
+			if err := replace(b.options.InventoryPath); err != nil {
+				t.Fatal(err)
+			}
+			b.open()
+			if list := b.Marks(); len(list) != 0 {
+				t.Errorf("%+v", list)
+			}
+		})
 	}
 }

@@ -111,19 +111,23 @@ type matchRun struct {
 	maxTogether     int                 // packages that are matched together; 0 is maxProductPackages
 	matchedTogether map[uint64]struct{} // IDs of those matched together the last time
 	exceedsMax      bool                // there are more of them
+	missing         []match.NoAdvisories
 }
 
 // matchAll matches all packages, in the order in which the database stores its advisories.
 func (j *matchRun) matchAll(ctx context.Context) error {
-	j.host.clearMissing()
 	if err := j.matchProducts(ctx); err != nil {
 		return err
 	}
 	var at inventorydb.PackageCursor
 	for {
 		list, next, err := j.host.inventory.PackagesByName(at, matchBatchPackages)
-		if err != nil || len(list) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(list) == 0 {
+			j.host.setMissing(j.missing)
+			return nil
 		}
 		if err := j.matchIndividually(ctx, list); err != nil {
 			return err
@@ -212,6 +216,7 @@ func (j *matchRun) matchAndSave(ctx context.Context, list []inventorydb.Package)
 	if err != nil {
 		return err
 	}
+	j.missing = mergeMissing(j.missing, result.NoAdvisories)
 	j.host.addMissing(result.NoAdvisories)
 	for i := range result.Findings {
 		f := &result.Findings[i]
@@ -253,23 +258,39 @@ func (j *matchRun) ownersOf(packages []catalog.Package) (out []catalog.Package, 
 	return out, nil
 }
 
-// addMissing adds kinds and releases without advisories to the warnings of the status.
+// addMissing adds kinds and releases without advisories to those that are known.
 func (h *Host) addMissing(list []match.NoAdvisories) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, n := range list {
-		if text := "no advisories for " + n.Subject() + ": its packages are not evaluated"; !slices.Contains(
-			h.missingAdvisories, text) {
-			h.missingAdvisories = append(h.missingAdvisories, text)
-		}
+	known := len(h.saved.Missing)
+	if h.saved.Missing = mergeMissing(h.saved.Missing, list); len(h.saved.Missing) > known {
+		h.saveStateLocked()
 	}
 }
 
-// clearMissing forgets the kinds and releases without advisories: all packages are matched again.
-func (h *Host) clearMissing() {
+// setMissing replaces the kinds and releases without advisories, after a match of all packages.
+func (h *Host) setMissing(list []match.NoAdvisories) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.missingAdvisories = nil
+	if !slices.Equal(h.saved.Missing, list) {
+		h.saved.Missing = list
+		h.saveStateLocked()
+	}
+}
+
+// mergeMissing adds what is new to a list, without the numbers of packages, which change.
+func mergeMissing(to, list []match.NoAdvisories) []match.NoAdvisories {
+	for _, n := range list {
+		if n.Packages = 0; !slices.Contains(to, n) {
+			to = append(to, n)
+		}
+	}
+	return to
+}
+
+// missingText is the warning about a kind or release without advisories.
+func missingText(n match.NoAdvisories) string {
+	return "no advisories for " + n.Subject() + ": its packages are not evaluated"
 }
 
 // packageKey identifies a package of the inventory.

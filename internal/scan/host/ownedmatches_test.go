@@ -1,12 +1,10 @@
 package host
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
-	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 )
@@ -59,21 +57,4 @@ func TestOwnersOfEarlierMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts(0, "without the package")
-}
-
-// What has no advisories is in the status until all packages are matched again.
-func TestMissingAdvisoriesInStatus(t *testing.T) {
-	h := &Host{}
-	none := []match.NoAdvisories{{Kind: "apk", Distribution: "alpine:3.20", Packages: 2}, {Kind: "npm", Packages: 1}}
-	h.addMissing(none)
-	h.addMissing(none[:1])
-	got := strings.Join(h.missingAdvisories, "; ")
-	want := "no advisories for alpine:3.20: its packages are not evaluated; " +
-		"no advisories for npm: its packages are not evaluated"
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if h.clearMissing(); len(h.missingAdvisories) != 0 {
-		t.Errorf("got %q", h.missingAdvisories)
-	}
 }

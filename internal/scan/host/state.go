@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
 // State is the activity of the host scanner.
@@ -94,6 +96,10 @@ type savedState struct {
 	ResetAt       time.Time    `json:"reset,omitzero"`
 	LastResult    *ScanResult  `json:"last,omitempty"`
 	Marks         []Mark       `json:"marks,omitempty"` // the oldest first
+
+	// Missing are the kinds and releases that matches found no advisories for: packages are not matched again after a
+	// restart.
+	Missing []match.NoAdvisories `json:"missing,omitempty"`
 }
 
 // scanRequest is a requested full scan.
