@@ -11,6 +11,80 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
+// uvLock has a project with an extra and groups, of which one is for production. The last package has an extra with the
+// name of a group, and pytest needs a package that the project needs, too.
+const uvLock = `version = 1
+
+[manifest.dependency-groups]
+dev = [{ name = "ruff" }]
+
+[[package]]
+name = "click"
+version = "8.0"
+source = { registry = "https://example.test" }
+
+[[package]]
+name = "h11"
+version = "0.14"
+
+[[package]]
+name = "httptools"
+version = "0.6"
+
+[[package]]
+name = "iniconfig"
+version = "2.0"
+
+[[package]]
+name = "mine"
+version = "0.1"
+source = { editable = "." }
+dependencies = [
+    { name = "uvicorn", extra = ["standard"] },
+    { name = "numpy", version = "1.0", marker = "python_version < '3.9'" },
+]
+
+[package.optional-dependencies]
+fast = [{ name = "numpy" }]
+test = [{ name = "pytest" }]
+
+[package.dev-dependencies]
+dev = [{ name = "ruff" }, { name = "click" }]
+server = [{ name = "zipp", extra = ["test"] }]
+
+[[package]]
+name = "numpy"
+version = "1.0"
+
+[[package]]
+name = "numpy"
+version = "2.0"
+
+[[package]]
+name = "pytest"
+version = "8.0"
+dependencies = [{ name = "iniconfig" }, { name = "click" }]
+
+[[package]]
+name = "ruff"
+version = "0.5"
+
+[[package]]
+name = "uvicorn"
+version = "0.30"
+dependencies = [{ name = "h11" }]
+
+[package.optional-dependencies]
+standard = [{ name = "httptools" }]
+
+[[package]]
+name = "zipp"
+version = "3.0"
+
+[package.optional-dependencies]
+test = [{ name = "click" }]
+`
+
 // TestDevelopment: packages that lock files name for development alone are left out and counted, unless they are asked
 // for. What is installed, or what another lock file needs at run time, is not one of them.
 func TestDevelopment(t *testing.T) {
@@ -24,6 +98,9 @@ func TestDevelopment(t *testing.T) {
 		"p/Pipfile.lock": `{"default": {"flask": {"version": "==2.0.0"}}, "develop": {"black": {"version": "==23.0"},
 			"flask": {"version": "==2.0.0"}}}`,
 		"p/poetry.lock": "[[package]]\nname = \"pytest\"\nversion = \"7.0.0\"\ngroups = [\"dev\"]\noptional = false\n",
+		"r/pdm.lock": "[[package]]\nname = \"certifi\"\nversion = \"2023.7\"\ngroups = [\"default\", \"dev\"]\n\n" +
+			"[[package]]\nname = \"mypy\"\nversion = \"1.0\"\ngroups = [\"lint\", \"dev\"]\n",
+		"u/uv.lock":     uvLock,
 		"q/poetry.lock": "[[package]]\nname = \"PyTest\"\nversion = \"7.0.0\"\ngroups = [\"test\"]\noptional = false\n",
 		"n/pnpm-lock.yaml": "lockfileVersion: '6.0'\n\npackages:\n\n  /ws@8.2.0:\n    dev: false\n\n" +
 			"  /tap@16.0.0:\n    dev: true\n",
@@ -68,6 +145,15 @@ snapshots:
 		"npm send 0.18.0 /o/pnpm-lock.yaml",
 		"npm ws 8.2.0 /n/pnpm-lock.yaml",
 		"python flask 2.0.0 /p/Pipfile.lock",
+		"python certifi 2023.7 /r/pdm.lock",
+		"python click 8.0 /u/uv.lock",
+		"python h11 0.14 /u/uv.lock",
+		"python httptools 0.6 /u/uv.lock",
+		"python mine 0.1 /u/uv.lock",
+		"python numpy 1.0 /u/uv.lock",
+		"python numpy 2.0 /u/uv.lock",
+		"python uvicorn 0.30 /u/uv.lock",
+		"python zipp 3.0 /u/uv.lock",
 	}
 	all := []string{
 		"java junit:junit 4.12 /j/pom.xml (development)",
@@ -86,6 +172,19 @@ snapshots:
 		"python PyTest 7.0.0 /p/poetry.lock /q/poetry.lock (development)",
 		"python black 23.0 /p/Pipfile.lock (development)",
 		"python flask 2.0.0 /p/Pipfile.lock",
+		"python certifi 2023.7 /r/pdm.lock",
+		"python mypy 1.0 /r/pdm.lock (development)",
+		"python click 8.0 /u/uv.lock",
+		"python h11 0.14 /u/uv.lock",
+		"python httptools 0.6 /u/uv.lock",
+		"python iniconfig 2.0 /u/uv.lock (development)",
+		"python mine 0.1 /u/uv.lock",
+		"python numpy 1.0 /u/uv.lock",
+		"python numpy 2.0 /u/uv.lock",
+		"python pytest 8.0 /u/uv.lock (development)",
+		"python ruff 0.5 /u/uv.lock (development)",
+		"python uvicorn 0.30 /u/uv.lock",
+		"python zipp 3.0 /u/uv.lock",
 	}
 	for _, c := range []struct {
 		development bool

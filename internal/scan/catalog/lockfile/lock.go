@@ -45,6 +45,8 @@ const maxLockBytes = 16 << 20
 const (
 	pomXML       = "java/pom.xml"
 	pnpmLockYAML = "npm/pnpm-lock.yaml"
+	uvLockTOML   = "python/uv.lock"
+	pdmLockTOML  = "python/pdm.lock"
 )
 
 // Extractor reads one kind of lock file.
@@ -79,8 +81,8 @@ func All() []catalog.Extractor {
 	add(named(pnpmLockYAML, catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
 	add(named("npm/bun.lock", catalog.NPM, "bun.lock"), bunlock.New)
 	add(named("python/poetry.lock", catalog.Python, "poetry.lock"), poetrylock.New)
-	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
-	add(named("python/pdm.lock", catalog.Python, "pdm.lock"), pdmlock.New)
+	add(named(uvLockTOML, catalog.Python, "uv.lock"), uvlock.New)
+	add(named(pdmLockTOML, catalog.Python, "pdm.lock"), pdmlock.New)
 	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
 	add(Extractor{
 		name: "python/pylock.toml", kind: catalog.Python, patterns: catalog.Patterns{Extensions: []string{".toml"}},
@@ -139,10 +141,7 @@ func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 	if err != nil {
 		return nil, err
 	}
-	var used map[string]bool
-	if l.name == pnpmLockYAML {
-		used = usedByPNPM(data)
-	}
+	isDevelopment := l.developmentOf(data)
 	found, err := l.reader.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
 	if p.err != nil {
 		err = p.err // the reader may continue without a file that it cannot open
@@ -155,7 +154,7 @@ func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 		}
 		out = append(out, catalog.Package{
 			Kind: l.kind, Name: p.Name, Version: p.Version,
-			Development: isDevelopmentOnly(p) || used != nil && !used[p.Name+"@"+p.Version],
+			Development: isDevelopment(p),
 		})
 	}
 	return out, err
@@ -177,7 +176,7 @@ const maxLines = 500_000
 func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) ([]byte, error) {
 	var check func([]byte) error
 	switch l.name {
-	case "python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml":
+	case "python/poetry.lock", uvLockTOML, pdmLockTOML, "python/pylock.toml":
 		check = tomllimit.Check
 	case pnpmLockYAML:
 		check = yamllimit.Check
@@ -223,19 +222,30 @@ func checkLines(data []byte) error {
 	return nil
 }
 
+// developmentOf returns which packages of a file are for development alone.
+func (l *Extractor) developmentOf(data []byte) func(*extractor.Package) bool {
+	switch l.name {
+	case pnpmLockYAML:
+		if used := usedByPNPM(data); used != nil {
+			return func(p *extractor.Package) bool { return !used[p.Name+"@"+p.Version] }
+		}
+	case uvLockTOML:
+		only := developmentOfUV(data)
+		return func(p *extractor.Package) bool { return only[nameAndVersion(p.Name, p.Version)] }
+	case pdmLockTOML:
+		only := developmentOfPDM(data)
+		return func(p *extractor.Package) bool { return only[nameAndVersion(p.Name, p.Version)] }
+	}
+	return isDevelopmentOnly
+}
+
 // isDevelopmentOnly reports whether all dependency groups that name a package are for development.
 func isDevelopmentOnly(p *extractor.Package) bool {
 	g, ok := p.Metadata.(osv.DepGroups)
 	if !ok || len(g.DepGroups()) == 0 {
 		return false
 	}
-	return !slices.ContainsFunc(g.DepGroups(), func(name string) bool {
-		switch strings.ToLower(name) {
-		case "dev", "develop", "development", "test", "tests", "testing", "lint", "docs":
-			return false
-		}
-		return !strings.HasPrefix(strings.ToLower(name), "test")
-	})
+	return !slices.ContainsFunc(g.DepGroups(), func(name string) bool { return !isDevelopmentGroup(name) })
 }
 
 // isPinned reports whether a requirement names one version.
