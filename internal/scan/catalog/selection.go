@@ -4,32 +4,38 @@ import (
 	"context"
 	"io/fs"
 	"path"
-	"runtime"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Selection decides which files a scan of a tree reads before there is a tree, for file systems that keep content
-// while they read an archive once. It is safe for concurrent use.
-type Selection struct{ patterns *patternTable }
+// while they read an archive once. It is safe for concurrent use: what it reads has the bounds of one scan.
+type Selection struct{ run *scanRun }
 
 // CompanionReader is an extractor that also reads other files than those that it is called for, such as lists of
 // files.
 type CompanionReader interface{ ReadsCompanion(path string) bool }
 
 // NewSelection creates one.
-func NewSelection(extractors []Extractor) *Selection { return &Selection{newPatternTable(extractors)} }
+func NewSelection(extractors []Extractor) *Selection {
+	return &Selection{&scanRun{
+		patterns: newPatternTable(extractors), options: Options{FileTimeout: time.Minute},
+		memoryBudget: semaphore.NewWeighted(memoryBudgetBytes),
+	}}
+}
 
 // Wants reports whether a scan reads a regular file, and whether it reads only parts of it. It is a guess: a scan
 // may read others.
 func (s *Selection) Wants(name string, info fs.FileInfo) (isWanted, isPartial bool) {
-	by := s.patterns.matchFile(name, info)
+	by := s.run.patterns.matchFile(name, info)
 	if len(by) == 0 {
-		return slices.ContainsFunc(s.patterns.companionReaders, func(c CompanionReader) bool {
+		return slices.ContainsFunc(s.run.patterns.companionReaders, func(c CompanionReader) bool {
 			return c.ReadsCompanion(name)
 		}), false
 	}
-	return true, !slices.ContainsFunc(by, func(i int) bool { return !s.patterns.extractors[i].Patterns().PartialRead })
+	return true, !slices.ContainsFunc(by, func(i int) bool { return !s.run.patterns.extractors[i].Patterns().PartialRead })
 }
 
 // Probe reads what a scan reads of a file, which it closes. What is found in it is dropped.
@@ -38,8 +44,8 @@ func (s *Selection) Probe(ctx context.Context, name string, f fs.File) {
 	if err != nil {
 		return
 	}
-	r := scanRun{patterns: s.patterns, options: Options{FileTimeout: time.Minute, Workers: runtime.GOMAXPROCS(0)}}
-	r.extractFile(ctx, singleFile{name, f}, wantedFile{path: name, extractorIndexes: s.patterns.matchFile(name, info)})
+	s.run.extractFile(ctx, singleFile{name, f},
+		wantedFile{path: name, extractorIndexes: s.run.patterns.matchFile(name, info)})
 }
 
 // singleFile is a tree with one file.
