@@ -219,9 +219,26 @@ func (r *indexReader) readManifest(d descriptor, c candidate, depth int) error {
 	if m.Manifests != nil && m.Config == nil {
 		return r.readIndex(m, c, depth+1)
 	}
-	c.readLayers(r.store, m)
+	switch {
+	case m.isArtifact():
+		return nil
+	case m.Config == nil && len(m.Layers) == 0:
+		c.err = fmt.Errorf("%s is not the manifest of an image", d.Digest.blobName())
+	default:
+		c.readLayers(r.store, m)
+	}
 	r.found = append(r.found, c)
 	return nil
+}
+
+// isArtifact reports whether a manifest is of something else than an image, such as a chart or the signatures that
+// programs store next to an image: none of its files is a layer.
+func (m *document) isArtifact() bool {
+	isLayer := func(d descriptor) bool {
+		return strings.HasPrefix(d.MediaType, "application/vnd.oci.image.layer.") ||
+			strings.HasPrefix(d.MediaType, "application/vnd.docker.image.rootfs.")
+	}
+	return len(m.Layers) > 0 && !slices.ContainsFunc(m.Layers, isLayer)
 }
 
 // isAttestation reports whether a manifest is a statement about others, as BuildKit adds them.
@@ -270,7 +287,8 @@ type dockerImage struct {
 func readDocker(s blobStore) ([]candidate, error) {
 	var list []dockerImage
 	err := readDocument(s, dockerManifest, "", &list)
-	if errors.Is(err, fs.ErrNotExist) {
+	wrong := (*json.UnmarshalTypeError)(nil) // a manifest of an image, as "skopeo copy" to a directory has it
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &wrong) && wrong.Value == "object" && wrong.Field == "" {
 		return nil, errNoImage
 	}
 	if err != nil {
@@ -293,7 +311,8 @@ func (d dockerImage) candidate(s blobStore) candidate {
 		c.err = fmt.Errorf("it has more than %d layers", maxLayers)
 		return c
 	}
-	id := digest("sha256:" + strings.TrimSuffix(path.Base(d.Config), ".json"))
+	// Docker names it after its digest alone, others after the whole digest.
+	id := digest("sha256:" + strings.TrimPrefix(strings.TrimSuffix(path.Base(d.Config), ".json"), "sha256:"))
 	if _, ok := id.newHash(); !ok {
 		id = ""
 	}
