@@ -24,7 +24,7 @@ func (t *Tree) lookUp(op, name string, followLast bool) (*node, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
-	n, err := resolve(t.root, name, followLast, nil)
+	n, err := resolve(t.root, name, followLast, nil, nil)
 	if err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: err}
 	}

@@ -83,10 +83,12 @@ func (i *Image) Tree(ctx context.Context, o Options) (*Tree, error) {
 			}
 		})
 	}
-	b := builder{root: t.root}
+	b := builder{root: t.root, steps: maxSteps}
 	for k := range layers {
 		<-ready[k]
-		b.apply(k, layers[k].entries)
+		if ctx.Err() == nil {
+			b.apply(k, layers[k].entries)
+		}
 		if err := layers[k].err; err != nil {
 			t.Skipped = append(t.Skipped, Skipped{i.layerName(k), err.Error()})
 		}

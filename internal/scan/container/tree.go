@@ -16,7 +16,11 @@ const (
 	maxNamesSum  = 256 << 20 // bytes of all paths
 	maxLinks     = 40        // symbolic links on the way to one file, as Linux
 	maxProblems  = 1000      // that are named
+	maxSteps     = 256 << 20 // elements of all paths and links: twice as many as the paths alone can have
 )
+
+// errSteps ends paths that lead through long links over and over.
+var errSteps = errors.New("the links of the image have too many elements")
 
 // Names with a meaning in a layer: a file of the prefix removes the file of the rest of its name from the layers
 // below, the opaque one all files of its directory. Others with the longer prefix are data of AUFS.
@@ -41,12 +45,20 @@ func newDir(layer int32) *node {
 }
 
 // resolve returns the node of a path, links followed within the tree. create makes missing directories, and is nil
-// where only existing nodes are of interest; it also receives those on the way.
+// where only existing nodes are of interest; it also receives those on the way. steps are the elements that may still
+// be looked up; nil: any number.
 func resolve(root *node, name string, followLast bool, create func(parent *node, name string, found *node) *node,
+	steps *int64,
 ) (*node, error) {
 	stack := []*node{root}
 	rest, links := name, 0
 	for rest != "" {
+		if steps != nil {
+			if *steps <= 0 {
+				return nil, errSteps
+			}
+			*steps--
+		}
 		var part string
 		part, rest, _ = strings.Cut(rest, "/")
 		parent := stack[len(stack)-1]
@@ -87,6 +99,7 @@ type builder struct {
 	root     *node
 	layer    int32
 	entries  int
+	steps    int64 // elements of paths that may still be looked up
 	problems []Problem
 	count    int // of problems, more than are kept
 	full     bool
@@ -122,7 +135,7 @@ func (b *builder) add(e *entry) error {
 	if strings.HasPrefix(base, whiteout) {
 		return b.remove(dir, base)
 	}
-	parent, err := resolve(b.root, dir, true, b.directory)
+	parent, err := resolve(b.root, dir, true, b.directory, &b.steps)
 	if err != nil {
 		return fmt.Errorf("the directory that it is in: %w", err)
 	}
@@ -133,7 +146,7 @@ func (b *builder) add(e *entry) error {
 	old := parent.children[base]
 	switch {
 	case e.isHardLink:
-		target, err := resolve(b.root, e.target, false, nil)
+		target, err := resolve(b.root, e.target, false, nil, &b.steps)
 		if err == nil && target.mode.IsDir() {
 			err = errors.New("it is a directory")
 		}
@@ -178,7 +191,10 @@ func (b *builder) directory(parent *node, name string, found *node) *node {
 
 // remove removes what a whiteout names.
 func (b *builder) remove(dir, base string) error {
-	parent, err := resolve(b.root, dir, true, nil)
+	parent, err := resolve(b.root, dir, true, nil, &b.steps)
+	if errors.Is(err, errSteps) {
+		return err
+	}
 	if err != nil || !parent.mode.IsDir() {
 		return nil //nolint:nilerror // there is nothing to remove
 	}
