@@ -64,9 +64,13 @@ func componentRef(p api.ScanPackage) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }
 
+// isApplication reports whether a bill of materials has a package as an application. Package URLs of macOS do not tell
+// applications from other packages.
+func isApplication(p api.ScanPackage) bool { return p.Type == "macos-app" || p.Type == "brew" }
+
 func cdxComponent(p api.ScanPackage) cdx.Component {
 	kind := cdx.ComponentTypeLibrary
-	if p.Type == "macos-app" || p.Type == "brew" {
+	if isApplication(p) {
 		kind = cdx.ComponentTypeApplication
 	}
 	c := cdx.Component{BOMRef: componentRef(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}

@@ -52,6 +52,9 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 		PackageDownloadLocation: noAssertion, PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: noAssertion,
 		PackageCopyrightText: noAssertion,
 	}
+	if isApplication(p) {
+		out.PrimaryPackagePurpose = "APPLICATION"
+	}
 	for _, l := range p.Licenses {
 		out.PackageLicenseComments += l + "\n"
 	}

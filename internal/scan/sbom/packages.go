@@ -151,7 +151,26 @@ func isNotSoftware(c *component) bool { return c.purl == "" && slices.Contains(n
 var kinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust, "brew": catalog.Brew, "cocoapods": catalog.Pod, "deb": catalog.Deb, "rpm": catalog.RPM,
-	"apk": catalog.APK, "alpine": catalog.APK,
+	"apk": catalog.APK, "alpine": catalog.APK, "swift": catalog.Swift,
+}
+
+// runtimes are the names of runtimes, whose package URLs are generic.
+var runtimes = []string{"python", "node", "php", "perl", "ruby", "openjdk", "oracle-jdk"}
+
+// genericKind returns the kind of a component whose package URL is generic.
+func (c *component) genericKind(u packageurl.PackageURL) (catalog.PackageType, bool) {
+	switch {
+	case u.Namespace == "" && slices.Contains(runtimes, u.Name):
+		return catalog.Runtime, true
+	case u.Namespace != "macos":
+		return "", false
+	case c.kind == "application":
+		return catalog.MacOSApp, true
+	case u.Name == "macOS" || u.Name == "Mac OS X":
+		return catalog.System, true
+	default:
+		return catalog.MacOSPkg, true
+	}
 }
 
 // The reasons for components that are left out.
@@ -170,16 +189,15 @@ func (c *component) toPackage(ours bool) (p catalog.Package, kind, problem strin
 	if err != nil {
 		return p, "", reasonInvalid
 	}
-	isMac := u.Type == "generic" && u.Namespace == "macos"
 	known := false
-	switch p.Kind, known = kinds[u.Type]; {
-	case isMac && c.kind == "application":
-		p.Kind = catalog.MacOSApp
-		p.BundleIDs = c.values[propertyBundleID]
-	case isMac:
-		p.Kind = catalog.System
-	case !known:
+	if p.Kind, known = kinds[u.Type]; u.Type == packageurl.TypeGeneric {
+		p.Kind, known = c.genericKind(u)
+	}
+	if !known {
 		return p, cut(u.Type, 40), reasonKind
+	}
+	if p.Kind == catalog.MacOSApp {
+		p.BundleIDs = c.values[propertyBundleID]
 	}
 	qualifiers := u.Qualifiers.Map()
 	p.Name, p.Version = c.nameOf(p.Kind, u), c.versionOf(p.Kind, u, qualifiers)
@@ -204,9 +222,11 @@ func (c *component) toPackage(ours bool) (p catalog.Package, kind, problem strin
 func (c *component) nameOf(kind catalog.PackageType, u packageurl.PackageURL) string {
 	name := u.Name
 	switch {
-	case u.Namespace == "" || kind.IsOS() || kind == catalog.MacOSApp || kind == catalog.System || kind == catalog.Pod:
+	case u.Namespace == "" || kind.IsOS() || u.Type == packageurl.TypeGeneric || kind == catalog.Pod:
 	case kind == catalog.Java:
 		name = u.Namespace + ":" + u.Name
+	case kind == catalog.Swift:
+		name = swiftName(u)
 	default:
 		name = u.Namespace + "/" + u.Name
 	}
@@ -221,6 +241,16 @@ func (c *component) nameOf(kind catalog.PackageType, u packageurl.PackageURL) st
 		return c.group + "/" + c.name
 	}
 	return name
+}
+
+// swiftName returns the repository of a Swift package, whose owner is the namespace. Older versions of syft write the
+// whole repository there.
+func swiftName(u packageurl.PackageURL) string {
+	repository, isWhole := strings.CutSuffix(u.Namespace, ".git")
+	if isWhole || strings.Count(repository, "/") == 2 && strings.HasPrefix(repository, "github.com/") {
+		return repository
+	}
+	return u.Namespace + "/" + u.Name
 }
 
 // versionOf returns the version as the ecosystem spells it.
