@@ -31,38 +31,55 @@ type cdxComponent struct {
 			Location string `json:"location"`
 		} `json:"occurrences"`
 	} `json:"evidence"`
-	Components []json.RawMessage `json:"components"`
 }
 
-// readCycloneDX reads a component and those in it.
-func (p *parser) readCycloneDX() error {
-	var raw json.RawMessage
-	if err := p.Decode(&raw); err != nil {
-		return err
-	}
-	return p.addCycloneDX(raw, 0)
-}
-
-func (p *parser) addCycloneDX(raw json.RawMessage, depth int) error {
+// readCycloneDX reads a component and those in it, whose texts are not kept with it: documents may nest them deeply.
+func (p *parser) readCycloneDX(depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("its components are nested in more than %d levels", maxDepth)
 	}
-	var c cdxComponent
-	if err := json.Unmarshal(raw, &c); err != nil {
-		if wrong := (*json.UnmarshalTypeError)(nil); !errors.As(err, &wrong) {
-			return err
-		}
-		p.invalid++
-	}
-	if err := p.add(c.component()); err != nil {
+	first, err := p.Token()
+	if err != nil {
 		return err
 	}
-	for _, inner := range c.Components {
-		if err := p.addCycloneDX(inner, depth+1); err != nil {
+	if first != json.Delim('{') {
+		p.invalid++
+		return errors.Join(p.skipRest(first), p.add(component{}))
+	}
+	var c cdxComponent
+	fields := map[string]any{
+		"type": &c.Type, "group": &c.Group, "name": &c.Name, "version": &c.Version, "purl": &c.PURL, "cpe": &c.CPE,
+		"licenses": &c.Licenses, "properties": &c.Properties, "evidence": &c.Evidence,
+	}
+	isInvalid := false
+	for p.More() {
+		key, err := p.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string)
+		switch field, ok := fields[name]; {
+		case name == "components":
+			err = p.eachElement(func() error { return p.readCycloneDX(depth + 1) })
+		case ok:
+			err = p.Decode(field)
+		default:
+			err = p.skip()
+		}
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			isInvalid, err = true, nil
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	if isInvalid {
+		p.invalid++
+	}
+	if _, err := p.Token(); err != nil {
+		return err
+	}
+	return p.add(c.component())
 }
 
 // knownProperties are the beginnings of the names of properties that are read.

@@ -13,7 +13,8 @@ import (
 const (
 	maxBytes      = 512 << 20
 	maxComponents = 500_000
-	maxDepth      = 64 // of components within each other
+	maxDepth      = 64     // of components within each other
+	maxNesting    = 10_000 // of lists and objects that are skipped, each of which takes memory
 )
 
 // ErrFormat reports a file that is not a bill of materials of a supported format.
@@ -120,7 +121,7 @@ func (p *parser) readKeys() error {
 		case "compositions":
 			err = p.readCompositions()
 		case "components":
-			err = p.eachElement(p.readCycloneDX)
+			err = p.eachElement(func() error { return p.readCycloneDX(0) })
 		case "packages":
 			err = p.eachElement(p.readSPDX)
 		default:
@@ -153,6 +154,9 @@ func (p *parser) eachElement(read func() error) error {
 		return err
 	}
 	if first != json.Delim('[') {
+		if first != nil {
+			p.invalid++
+		}
 		return p.skipRest(first)
 	}
 	for p.More() {
@@ -185,6 +189,9 @@ func (p *parser) skipRest(first json.Token) error {
 		}
 		if depth <= 0 {
 			return nil
+		}
+		if depth > maxNesting {
+			return fmt.Errorf("it is nested in more than %d levels", maxNesting)
 		}
 		var err error
 		if t, err = p.Token(); err != nil {

@@ -2,6 +2,7 @@ package sbom
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,16 @@ func TestPackageURLs(t *testing.T) {
 		{`"name": "openssl@3", "purl": "pkg:brew/openssl%403@3.0.1"`, "brew openssl@3 3.0.1"},
 		{`"name": "AFNetworking", "purl": "pkg:cocoapods/AFNetworking@2.5.0"`, "pod AFNetworking 2.5.0"},
 		{`"name": "x", "version": "1.0", "purl": "pkg:npm/x"`, "npm x 1.0"},
+		{
+			`"name": "swift-nio", "purl": "pkg:swift/github.com/apple/swift-nio@2.40.0"`,
+			"swift github.com/apple/swift-nio 2.40.0",
+		},
+		{
+			`"name": "swift-nio", "purl": "pkg:swift/github.com/apple/swift-nio.git/swift-nio@2.40.0"`,
+			"swift github.com/apple/swift-nio 2.40.0",
+		},
+		{`"name": "x", "purl": "pkg:swift/gitlab.com/a/b/x@1.0.0"`, "swift gitlab.com/a/b/x 1.0.0"},
+		{`"name": "python", "purl": "pkg:generic/python@3.11.4"`, "runtime python 3.11.4"},
 		// syft
 		{
 			`"name": "libc6", "version": "2.36-9+deb12u4",
@@ -243,22 +254,41 @@ func TestInvalid(t *testing.T) {
 		"<bom xmlns=\"http://cyclonedx.org/schema/bom/1.5\"/>": ErrFormat.Error(),
 		"[]": ErrFormat.Error(),
 		"{}": ErrFormat.Error(),
-		`{"bomFormat": "CycloneDX", "specVersion": "2.0"}`:           "CycloneDX 2.0 is not supported",
-		`{"spdxVersion": "SPDX-3.0"}`:                                "SPDX-3.0 is not supported",
-		`{"bomFormat": "CycloneDX", "components": [`:                 "the document ends early",
-		`{"bomFormat": "CycloneDX", "components": [` + nested + `]}`: "nested in more than 64 levels",
-		`{"bomFormat": "CycloneDX" "x"}`:                             "invalid character",
+		`{"bomFormat": "CycloneDX", "specVersion": "2.0"}`:              "CycloneDX 2.0 is not supported",
+		`{"spdxVersion": "SPDX-3.0"}`:                                   "SPDX-3.0 is not supported",
+		`{"bomFormat": "CycloneDX", "components": [`:                    "the document ends early",
+		`{"bomFormat": "CycloneDX", "components": [` + nested + `]}`:    "nested in more than 64 levels",
+		`{"bomFormat": "CycloneDX", "x": ` + strings.Repeat("[", 1<<20): "nested in more than 10000 levels",
+		`{"bomFormat": "CycloneDX" "x"}`:                                "invalid character",
 	} {
 		if _, err := parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v", text, err)
 		}
 	}
 	c := contents(t, `{"bomFormat": "CycloneDX", "specVersion": "1.5", "metadata": [],
-	"compositions": {}, "components": [
+	"compositions": {}, "packages": {}, "components": [
 	 {"name": "lodash", "purl": "pkg:npm/lodash@4.17.11", "licenses": "MIT"}, "text", 5,
 	 {"name": "`+strings.Repeat("x", 5000)+`", "purl": "pkg:npm/`+strings.Repeat("x", 5000)+`@1"}]}`)
-	if got := lines(c.Packages); len(got) != 1 || c.Invalid != 3 || !c.Incomplete || len(c.Omitted) != 2 {
+	if got := lines(c.Packages); len(got) != 1 || c.Invalid != 4 || !c.Incomplete || len(c.Omitted) != 2 {
 		t.Errorf("%q, %+v", got, c.Omitted)
+	}
+}
+
+// TestNestedComponents: what is nested is kept in memory once, however deep it is.
+func TestNestedComponents(t *testing.T) {
+	text := `{"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [` +
+		strings.Repeat(`{"name": "x", "components": [`, maxDepth) +
+		`{"name": "ws", "purl": "pkg:npm/ws@8.0.0", "description": "` + strings.Repeat("x", 8<<20) + `"}` +
+		strings.Repeat("]}", maxDepth) + "]}"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c := contents(t, text)
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / uint64(len(text)); n > 20 {
+		t.Errorf("%d bytes for each of the document", n)
+	}
+	if got := lines(c.Packages); len(got) != 1 || c.Components != maxDepth+1 {
+		t.Errorf("%d components, %q", c.Components, got)
 	}
 }
 
