@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -195,6 +196,33 @@ func TestTemplate(t *testing.T) {
 	b := &limitedBuffer{limit: 3}
 	if _, err := b.Write([]byte("abcd")); err == nil {
 		t.Error("the limit of the output is not kept")
+	}
+}
+
+// TestStopTemplate: a template that loops or calls itself without writing anything ends when it is told to.
+func TestStopTemplate(t *testing.T) {
+	stopped := errors.New("stopped")
+	for _, text := range []string{
+		"{{range 10000000}}{{end}}", "{{if true}}{{with 1}}{{range 10000000}}{{continue}}{{end}}{{end}}{{end}}",
+		`{{define "a"}}{{if lt . 24}}{{$n := len (printf "%*s" . "")}}{{template "b" $n}}{{template "b" $n}}{{end}}{{end}}` +
+			`{{define "b"}}{{template "a" (len (printf "%*s " . ""))}}{{end}}{{template "a" 1}}`,
+	} {
+		o := options
+		var err error
+		if o.Template, err = ParseTemplate(text); err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		o.Stop = func() error {
+			if calls++; calls > 10 {
+				return stopped
+			}
+			return nil
+		}
+		if err := Write(new(strings.Builder), Template, []Report{sample()}, o); !errors.Is(err, stopped) ||
+			err.Error() != "execute the template: stopped" {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
+	"text/template/parse"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -80,7 +82,40 @@ func ParseTemplate(text string) (*template.Template, error) {
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "template: "))
 	}
+	for _, defined := range t.Templates() {
+		addStops(defined.Root)
+		addStop(defined.Root)
+	}
 	return t, nil
+}
+
+// addStops adds stops to all loops in a list.
+func addStops(list *parse.ListNode) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		var branch *parse.BranchNode
+		switch n := n.(type) {
+		case *parse.RangeNode:
+			branch = &n.BranchNode
+			addStop(n.List)
+		case *parse.IfNode:
+			branch = &n.BranchNode
+		case *parse.WithNode:
+			branch = &n.BranchNode
+		default:
+			continue
+		}
+		addStops(branch.List)
+		addStops(branch.ElseList)
+	}
+}
+
+// addStop makes a list begin with an empty text: the output of a template, which may end its execution, then receives
+// something in every turn of a loop and in every template that is called.
+func addStop(list *parse.ListNode) {
+	list.Nodes = slices.Insert(list.Nodes, 0, parse.Node(&parse.TextNode{NodeType: parse.NodeText}))
 }
 
 // maxTemplateBytes limits the text of a template, in bytes.
@@ -119,7 +154,10 @@ func writeTemplate(w io.Writer, reports []Report, o Options) error {
 	}
 	out := &limitedBuffer{limit: maxTemplateOutput, stop: o.Stop}
 	if err := o.Template.Execute(out, data); err != nil {
-		return fmt.Errorf("execute the %s", strings.TrimPrefix(err.Error(), "template: "))
+		if failed := (template.ExecError{}); errors.As(err, &failed) { // its text names the template and the place
+			return fmt.Errorf("execute the %s", strings.TrimPrefix(err.Error(), "template: "))
+		}
+		return fmt.Errorf("execute the template: %w", err)
 	}
 	_, err := io.WriteString(w, sanitize.EscapeLines(out.String()))
 	return err
