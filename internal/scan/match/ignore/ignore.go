@@ -146,11 +146,22 @@ func (c *compiled) matches(f *match.Finding, location string) bool {
 	if c.ID != "" && !hasID(f, c.ID) {
 		return false
 	}
-	if c.pkg != nil && !c.pkg.Match(f.Package.Name) && !c.pkg.Match(string(f.Package.Kind)+"/"+f.Package.Name) {
+	if c.pkg != nil && !c.matchesPackage(&f.Package) {
 		return false
 	}
 	return c.path == nil ||
 		location != "" && (c.path.Match(location) || c.path.Match(catalog.FileOf(location)))
+}
+
+// matchesPackage compares the name of a package. Those of Python have several spellings, of which reports show one.
+func (c *compiled) matchesPackage(p *catalog.Package) bool {
+	names := []string{p.Name}
+	if p.Kind == catalog.Python {
+		names = append(names, catalog.PythonName(p.Name))
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return c.pkg.Match(name) || c.pkg.Match(string(p.Kind)+"/"+name)
+	})
 }
 
 // hasID reports whether a finding, or an advisory about it, has an ID.

@@ -115,3 +115,20 @@ func TestFilter(t *testing.T) {
 		t.Error("left out a finding with a fixed version")
 	}
 }
+
+// TestPythonNames: a rule names a package of Python as its index does, however an installation spells it.
+func TestPythonNames(t *testing.T) {
+	f := lodash()
+	f.Package = catalog.Package{Kind: catalog.Python, Name: "Ruamel.yaml"}
+	for pattern, want := range map[string]bool{
+		"Ruamel.yaml": true, "ruamel-yaml": true, "python/ruamel-*": true, "ruamel_yaml": false, "npm/ruamel-yaml": false,
+	} {
+		r, err := ignore.Compile([]ignore.Rule{{Package: pattern, Reason: "because"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := r.RuleFor(f, "/a"); got != want {
+			t.Errorf("%s: %t", pattern, got)
+		}
+	}
+}
