@@ -16,7 +16,7 @@ const (
 	maxNamesSum  = 256 << 20 // bytes of all paths
 	maxLinks     = 40        // symbolic links on the way to one file, as Linux
 	maxProblems  = 1000      // that are named
-	maxSteps     = 256 << 20 // elements of all paths and links: twice as many as the paths alone can have
+	maxSteps     = 64 << 20  // elements of all paths and links: 32 for each of so many entries
 )
 
 // errSteps ends paths that lead through long links over and over.
