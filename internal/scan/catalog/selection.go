@@ -35,7 +35,9 @@ func (s *Selection) Wants(name string, info fs.FileInfo) (isWanted, isPartial bo
 			return c.ReadsCompanion(name)
 		}), false
 	}
-	return true, !slices.ContainsFunc(by, func(i int) bool { return !s.run.patterns.extractors[i].Patterns().PartialRead })
+	return true, !slices.ContainsFunc(by, func(i int) bool {
+		return !s.run.patterns.extractors[i].Patterns().PartialRead
+	})
 }
 
 // Probe reads what a scan reads of a file, which it closes. What is found in it is dropped.

@@ -25,7 +25,8 @@ func TestArtifacts(t *testing.T) {
 			"layers": []any{f.Add(mediaType, []byte("{}"))}, "subject": image,
 		})
 	}
-	signature := artifact("application/vnd.oci.image.config.v1+json", "application/vnd.dev.cosign.simplesigning.v1+json")
+	signature := artifact("application/vnd.oci.image.config.v1+json",
+		"application/vnd.dev.cosign.simplesigning.v1+json")
 	bom := artifact("application/vnd.oci.empty.v1+json", "application/vnd.cyclonedx+json")
 	f.SetIndex(signature, image, bom)
 	tree := openTree(t, write(t, f), all)
@@ -52,7 +53,8 @@ func TestOtherManifests(t *testing.T) {
 		}
 	}
 	f := containertest.Files{"manifest.json": []byte(`{"schemaVersion": 2, "config": {}, "layers": []}`)}
-	if _, err := container.Open(write(t, f), ""); err == nil || !strings.Contains(err.Error(), "not a container image") {
+	_, err := container.Open(write(t, f), "")
+	if err == nil || !strings.Contains(err.Error(), "not a container image") {
 		t.Errorf("a manifest alone: %v", err)
 	}
 }

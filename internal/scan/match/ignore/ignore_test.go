@@ -121,7 +121,8 @@ func TestPythonNames(t *testing.T) {
 	f := lodash()
 	f.Package = catalog.Package{Kind: catalog.Python, Name: "Ruamel.yaml"}
 	for pattern, want := range map[string]bool{
-		"Ruamel.yaml": true, "ruamel-yaml": true, "python/ruamel-*": true, "ruamel_yaml": false, "npm/ruamel-yaml": false,
+		"Ruamel.yaml": true, "ruamel-yaml": true, "python/ruamel-*": true, "ruamel_yaml": false,
+		"npm/ruamel-yaml": false,
 	} {
 		r, err := ignore.Compile([]ignore.Rule{{Package: pattern, Reason: "because"}}, nil)
 		if err != nil {
