@@ -74,6 +74,9 @@ func (w *walker) walkPath(root string) error {
 	if !st.IsDir() {
 		return w.visitDiskFile(root, filepath.Base(root))
 	}
+	if root, err = filepath.EvalSymlinks(root); err != nil { // WalkDir does not follow a link
+		return err
+	}
 	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -128,31 +131,34 @@ func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		return w.visitFile(z, unpackedFile(f, ext), depth+1)
+		return w.visitFile(boundedReader{w, z}, unpackedFile(f, ext), depth+1)
 	case ".zst":
 		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxWindowBytes), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 		defer z.Close()
-		return w.visitFile(z, unpackedFile(f, ext), depth+1)
+		return w.visitFile(boundedReader{w, z}, unpackedFile(f, ext), depth+1)
 	case ".tar":
 		return w.walkTar(r, f.Name, depth)
 	case ".zip":
 		return fmt.Errorf("%s: zip archives inside of other archives are not supported", f.Name)
 	}
-	w.buf.Reset(boundedReader{w, r})
+	w.buf.Reset(r)
 	f.Reader = w.buf
 	return w.visit(f)
 }
 
-// boundedReader refuses to unpack a file that is a trap.
+// boundedReader refuses to unpack a file that is a trap. It counts also what the visits do not read.
 type boundedReader struct {
 	w *walker
 	r io.Reader
 }
 
 func (b boundedReader) Read(p []byte) (int, error) {
+	if b.w.ctx.Err() != nil {
+		return 0, context.Cause(b.w.ctx)
+	}
 	if b.w.left <= 0 {
 		return 0, fmt.Errorf("the file unpacks to more than %d times its size", maxRatio)
 	}
@@ -175,7 +181,7 @@ func (w *walker) walkTar(r io.Reader, name string, depth int) error {
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return readRest(r, name)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -188,6 +194,15 @@ func (w *walker) walkTar(r io.Reader, name string, depth int) error {
 			return err
 		}
 	}
+}
+
+// readRest reads what follows the end of a tar archive, so that the checksum of its compressed form is verified.
+func readRest(r io.Reader, name string) error {
+	_, err := io.Copy(io.Discard, r)
+	if err != nil && !errors.Is(err, gzip.ErrHeader) { // other bytes may follow the compressed form
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 func (w *walker) walkZip(r io.ReaderAt, size int64, name string, depth int) error {
@@ -213,7 +228,7 @@ func (w *walker) visitZipEntry(e *zip.File, name string, depth int) error {
 	}
 	defer r.Close()
 	f := File{Name: name + "/" + path.Clean(e.Name), Time: e.Modified, Size: int64(e.UncompressedSize64)}
-	return w.visitFile(r, f, depth+1)
+	return w.visitFile(boundedReader{w, r}, f, depth+1)
 }
 
 func newBuffer() *bufio.Reader { return bufio.NewReaderSize(nil, bufferSize) }

@@ -75,6 +75,48 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestLink: a link to a directory is that directory.
+func TestLink(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.MkdirAll(filepath.Join(dir, "real"), 0o755))
+	check(t, os.WriteFile(filepath.Join(dir, "real", "x.json"), []byte("x"), 0o600))
+	check(t, os.Symlink("real", filepath.Join(dir, "link")))
+	if got, err := walk(filepath.Join(dir, "link")); err != nil || !slices.Equal(got, []string{"x.json=x"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestArchiveEnds: the checksum behind the end of a tar archive counts, and what no visit reads is bounded.
+func TestArchiveEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.tar.gz")
+	good := zipped(t, packed(t, "x.json"))
+	damaged := bytes.Clone(good)
+	damaged[len(damaged)-6] ^= 1 // of the CRC-32
+	check(t, os.WriteFile(path, damaged, 0o600))
+	if _, err := walk(path); !errors.Is(err, gzip.ErrChecksum) {
+		t.Errorf("a damaged archive: %v", err)
+	}
+	check(t, os.WriteFile(path, good[:len(good)-8], 0o600))
+	if _, err := walk(path); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a cut archive: %v", err)
+	}
+	check(t, os.WriteFile(path, append(good, make([]byte, 512)...), 0o600))
+	if _, err := walk(path); err != nil {
+		t.Errorf("an archive with padding: %v", err)
+	}
+
+	var trap bytes.Buffer
+	w := tar.NewWriter(&trap)
+	check(t, w.WriteHeader(&tar.Header{Name: ".hidden", Size: 2 << 20, Mode: 0o644}))
+	_, err := w.Write(make([]byte, 2<<20))
+	check(t, errors.Join(err, w.Close()))
+	v := &walker{ctx: t.Context(), buf: newBuffer(), left: 1 << 20}
+	err = v.visitFile(bytes.NewReader(zipped(t, trap.Bytes())), File{Name: "x.tar.gz"}, 0)
+	if err == nil || !strings.Contains(err.Error(), "times its size") {
+		t.Errorf("a trap: %v", err)
+	}
+}
+
 func TestWalkEndsWithErrors(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.json.gz.gz.gz.gz.gz")
