@@ -36,7 +36,8 @@ type Request struct {
 	Gzip     bool // the server may compress the file
 	// ForbiddenIsBusy is set for servers that answer 403 to requests which come too often.
 	ForbiddenIsBusy bool
-	Progress        func(done, total int64) // total is -1 when it is unknown; nil is none
+	Wait            func(context.Context) error // before each attempt, for servers with a limit; nil is none
+	Progress        func(done, total int64)     // total is -1 when it is unknown; nil is none
 }
 
 // Response is about a file that is complete in the part file, unless it is not modified.
@@ -51,6 +52,7 @@ type Client struct {
 	HTTP         *http.Client  // its CheckRedirect is replaced; nil is the default client
 	StallTimeout time.Duration // for a server that sends nothing; 0 is 60 s
 	FirstDelay   time.Duration // before the second attempt, doubled for each further one; 0 is 1 s
+	Timeout      time.Duration // for all attempts of a file; 0 is an hour, and its largest size at 200 KiB/s
 }
 
 const (
@@ -58,6 +60,9 @@ const (
 	defaultFirstDelay   = time.Second
 	maxDelay            = time.Minute
 	maxRetryAfter       = 10 * time.Minute // a server that asks for more is not waited for
+
+	defaultTimeout = time.Hour
+	minRate        = 200 << 10 // bytes in a second
 
 	maxFailures = 5  // in a row, without any new data
 	maxAttempts = 50 // in all
@@ -81,6 +86,8 @@ func (c *Client) Fetch(ctx context.Context, q Request) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
+	ctx, cancel := c.withTimeout(ctx, q)
+	defer cancel()
 	s := c.newSchedule()
 	for {
 		before := partSize(q.Part)
@@ -94,10 +101,23 @@ func (c *Client) Fetch(ctx context.Context, q Request) (Response, error) {
 		if ctx.Err() != nil {
 			return Response{}, context.Cause(ctx)
 		}
-		if err := s.next(ctx, q, err, partSize(q.Part) > before); err != nil {
+		err = s.next(ctx, q, err, partSize(q.Part) > before)
+		if ctx.Err() != nil {
+			return Response{}, context.Cause(ctx)
+		}
+		if err != nil {
 			return Response{}, fmt.Errorf("get %s: %w", u.Redacted(), err)
 		}
 	}
+}
+
+// withTimeout bounds the time that a server which sends a little now and then can take.
+func (c *Client) withTimeout(ctx context.Context, q Request) (context.Context, context.CancelFunc) {
+	limit := c.Timeout
+	if limit == 0 {
+		limit = defaultTimeout + time.Duration(q.MaxBytes/minRate)*time.Second
+	}
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("get %s: the download took longer than %s", q.URL, limit))
 }
 
 // attempt sends one request and receives the rest of the file.
@@ -109,6 +129,11 @@ func (c *Client) attempt(ctx context.Context, q Request) (Response, error) {
 	defer part.Close()
 	if part.isComplete() {
 		return part.response(), part.checkSum()
+	}
+	if q.Wait != nil {
+		if err := q.Wait(ctx); err != nil {
+			return Response{}, err
+		}
 	}
 	client := http.Client{}
 	if c.HTTP != nil {
@@ -147,7 +172,7 @@ func (c *Client) attempt(ctx context.Context, q Request) (Response, error) {
 
 func newStatusError(resp *http.Response) error {
 	return &StatusError{
-		Code: resp.StatusCode, Status: resp.Status,
+		Code: resp.StatusCode, Status: fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)),
 		retryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()),
 	}
 }
@@ -189,9 +214,15 @@ func (p *part) receive(q Request, body io.Reader) error {
 	}
 }
 
+// SizeError is returned for a file with more bytes than its limit.
+type SizeError struct{ MaxBytes int64 }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("the file has more than %s, the limit of its source", bytesize.Format(e.MaxBytes))
+}
+
 func (p *part) refuseSize(q Request) error {
-	return errors.Join(&permanentError{fmt.Errorf("the file has more than %s, the limit of its source",
-		bytesize.Format(q.MaxBytes))}, p.discard())
+	return errors.Join(&permanentError{&SizeError{q.MaxBytes}}, p.discard())
 }
 
 // checkSum compares a complete file with the CRC-32C that servers of Google's storage send.

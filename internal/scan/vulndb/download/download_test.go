@@ -144,6 +144,32 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// TestSlowServer: a server that sends a little now and then does not take forever.
+func TestSlowServer(t *testing.T) {
+	address := server(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = w.Write([]byte("x"))
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	})
+	_, err := (&Client{Timeout: 100 * time.Millisecond}).Fetch(t.Context(), request(t, address))
+	if err == nil || !strings.Contains(err.Error(), "took longer than 100ms") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLongHeaders: what a server states about a file is not stored at any length.
+func TestLongHeaders(t *testing.T) {
+	address := server(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"`+strings.Repeat("x", 100_000)+`"`)
+	})
+	r, err := new(Client).Fetch(t.Context(), request(t, address))
+	if err != nil || r.Validators != (Validators{}) {
+		t.Errorf("got %d bytes, %v", len(r.ETag), err)
+	}
+}
+
 // tenBytes ends the connection after ten bytes of a body.
 type tenBytes struct {
 	http.ResponseWriter

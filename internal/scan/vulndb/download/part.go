@@ -120,12 +120,23 @@ func (p *part) restart(q Request, resp *http.Response) error {
 	}
 	p.state = partState{
 		URL: q.URL, Total: resp.ContentLength, Gzipped: gzipped,
-		Validators: Validators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")},
+		Validators: validators(resp.Header),
 	}
 	if !gzipped {
 		p.state.CRC32C = statedCRC32C(resp.Header.Values("X-Goog-Hash"))
 	}
 	return p.saveState()
+}
+
+// maxValidatorBytes is the length of usable validators: they are stored, and sent back.
+const maxValidatorBytes = 1 << 10
+
+func validators(head http.Header) Validators {
+	v := Validators{head.Get("ETag"), head.Get("Last-Modified")}
+	if len(v.ETag) > maxValidatorBytes || len(v.Modified) > maxValidatorBytes {
+		return Validators{}
+	}
+	return v
 }
 
 // isGzipFile reports whether a file is compressed itself: some servers name that as its encoding.

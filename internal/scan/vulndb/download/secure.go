@@ -14,11 +14,11 @@ const maxRedirects = 5
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Host == "" || u.User != nil:
-		return fmt.Errorf("invalid URL %q: want https://HOST/PATH without credentials", u.Redacted())
+		return fmt.Errorf("invalid URL %.200q: want https://HOST/PATH without credentials", u.Redacted())
 	case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
 		return nil
 	}
-	return fmt.Errorf("refuse %s: want https; http is for servers on this machine", u.Redacted())
+	return fmt.Errorf("refuse %.200s: want https; http is for servers on this machine", u.Redacted())
 }
 
 func isLoopback(host string) bool {

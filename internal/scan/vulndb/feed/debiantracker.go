@@ -36,9 +36,7 @@ var trackerHead = regexp.MustCompile(`^\s*\{\s*"[^"]+"\s*:\s*\{\s*"(CVE-\d{4}-|T
 
 // emitTracker emits each package of the tracker: an object of one field.
 func emitTracker(r io.Reader, it Item, emit func(Item) error) error {
-	bound := &boundedReader{r: r}
-	dec := json.NewDecoder(bound)
-	bound.decodedBytes = dec.InputOffset
+	dec := NewDecoder(r)
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return fmt.Errorf("%s: not a JSON object: %w", it.Name, cmpErr(err))
 	}

@@ -72,9 +72,7 @@ func recognizeElement(dec *json.Decoder) Kind {
 
 // emitElements emits each element of the list of vulnerabilities of a large file.
 func emitElements(r io.Reader, it Item, emit func(Item) error) error {
-	bound := &boundedReader{r: r}
-	dec := json.NewDecoder(bound)
-	bound.decodedBytes = dec.InputOffset
+	dec := NewDecoder(r)
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return fmt.Errorf("%s: not a JSON object: %w", it.Name, cmpErr(err))
 	}
@@ -139,6 +137,14 @@ func emitList(dec *json.Decoder, it *Item, emit func(Item) error) error {
 	}
 	_, err := dec.Token()
 	return err
+}
+
+// NewDecoder returns a decoder of JSON that refuses values of more than 64 MiB.
+func NewDecoder(r io.Reader) *json.Decoder {
+	bound := &boundedReader{r: r}
+	dec := json.NewDecoder(bound)
+	bound.decodedBytes = dec.InputOffset
+	return dec
 }
 
 // boundedReader refuses to read far ahead of what was decoded, so that an endless element does not fill
