@@ -35,7 +35,7 @@ func newMirror(t testing.TB) *mirrored {
 	m.options = Options{
 		Dir: filepath.Join(t.TempDir(), "mirror"), URLs: m.URLs(), Now: func() time.Time { return m.now },
 		Client:   &download.Client{FirstDelay: time.Millisecond, StallTimeout: time.Minute},
-		nvdPause: time.Millisecond,
+		nvdPause: time.Millisecond, firstYear: 2022,
 	}
 	return m
 }

@@ -210,7 +210,7 @@ var Ecosystems = map[string]Ecosystem{
 	"Red Hat": {"RHSA-2026", ":enterprise_linux:9::baseos"}, "Rocky Linux": {"RLSA-2026", ":9"},
 	"RubyGems": {"GHSA-r", ""}, "SUSE": {"SUSE-SU-2026", ":Linux Enterprise Server 15 SP5"},
 	"Ubuntu": {"UBUNTU-CVE-2026", ":24.04:LTS"}, string(vulndb.Crates): {"RUSTSEC-2026", ""}, "npm": {"GHSA-n", ""},
-	"openSUSE": {"openSUSE-SU-2026", ":Leap 15.5"},
+	"openSUSE": {"openSUSE-SU-2026", ":Leap 15.5"}, "SwiftURL": {"GHSA-s", ""},
 }
 
 // setAll publishes small content of every source.

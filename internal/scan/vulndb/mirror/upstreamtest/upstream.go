@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,15 +59,19 @@ func New(t testing.TB) *Upstream {
 
 // Start is New for callers that end the server themselves.
 func Start() (u *Upstream, stop func()) {
-	u = &Upstream{
-		files: map[string]file{}, faults: map[string][]Fault{},
-		now: time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC),
-	}
+	first := initial()
+	u = &Upstream{files: maps.Clone(first.files), faults: map[string][]Fault{}, now: first.now}
 	s := httptest.NewServer(u)
 	u.URL = s.URL
-	u.setAll()
 	return u, s.Close
 }
+
+// initial has the content of a new server. Making it takes most of the time of a short test.
+var initial = sync.OnceValue(func() *Upstream {
+	u := &Upstream{files: map[string]file{}, now: time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC)}
+	u.setAll()
+	return u
+})
 
 // URLs returns the URL of each source.
 func (u *Upstream) URLs() map[string]string {
