@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,8 +38,11 @@ var errLocked = errors.New("another process uses the mirror")
 // lock locks a mirror for a change, or for reading. It waits until the context ends, unless it is for a change.
 func lock(ctx context.Context, dir string, change bool) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil && !change {
-		f, err = os.Open(dir) // a mirror that this user may only read
+	if err != nil && !change { // a mirror that this user may only read
+		f, err = os.Open(filepath.Join(dir, lockName))
+		if errors.Is(err, fs.ErrNotExist) {
+			f, err = os.Open(dir) // of a copy of a mirror
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -87,6 +91,26 @@ func Load(ctx context.Context, dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("read the mirror %s: %w", dir, err)
 	}
 	return m, nil
+}
+
+// loadOrCreate reads the manifest of a mirror, or creates an empty one. The caller holds the lock.
+func loadOrCreate(ctx context.Context, dir string) (*Manifest, error) {
+	if Is(dir) {
+		m, err := Load(ctx, dir)
+		if err != nil {
+			return nil, fmt.Errorf("%w; remove the directory to collect everything again", err)
+		}
+		return m, nil
+	}
+	// Files in the directories of sources are removed unless the manifest names them. Here they are not of a mirror.
+	for _, name := range sourceDirectories() {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return nil, cmp.Or(err, fmt.Errorf("%s is not a mirror, and has %s already: choose an empty directory", dir,
+				name))
+		}
+	}
+	m := &Manifest{Schema: Schema, Sources: map[string]*State{}}
+	return m, m.save(dir)
 }
 
 func (m *Manifest) save(dir string) error {

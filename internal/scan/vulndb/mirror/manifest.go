@@ -127,7 +127,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 			}
 			paths[f.Path] = true
 		}
-		slices.SortFunc(s.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+		s.sortFiles()
 	}
 	if m.Sources == nil {
 		m.Sources = map[string]*State{}
@@ -148,6 +148,10 @@ func (f *File) check() error {
 		return errors.New("invalid size or number of records")
 	}
 	return nil
+}
+
+func (s *State) sortFiles() {
+	slices.SortFunc(s.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // file returns the file of a name; nil when there is none.

@@ -38,14 +38,14 @@ func parseModifiedIDs(r io.Reader) (modifiedIDs, error) {
 			continue
 		}
 		date, id, ok := strings.Cut(line, ",")
-		t, err := time.Parse(time.RFC3339Nano, date)
+		t, err := parseModified(date)
 		if !ok || err != nil {
 			return nil, fmt.Errorf("line %d is not a date and an ID: %.60q", n, line)
 		}
 		if len(ids) > maxEntries {
 			return nil, fmt.Errorf("more than %d IDs", maxEntries)
 		}
-		if t = t.UTC().Truncate(time.Second); validID(id) && t.Year() > 0 && t.Year() < 9999 && !t.Before(ids[id]) {
+		if validID(id) && t.Year() > 0 && t.Year() < 9999 && !t.Before(ids[id]) {
 			ids[id] = t
 		}
 	}
@@ -56,6 +56,12 @@ func parseModifiedIDs(r io.Reader) (modifiedIDs, error) {
 		return nil, errors.New("the list of modified records is empty")
 	}
 	return ids, nil
+}
+
+// parseModified parses the date of a record, to the second.
+func parseModified(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t.UTC().Truncate(time.Second), err
 }
 
 // format writes the list in the form of modified_id.csv, sorted by ID.

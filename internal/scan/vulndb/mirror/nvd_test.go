@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestFeeds(t *testing.T) {
 		upstreamtest.Count(asked, "2024.json.gz") != 1 {
 		t.Errorf("requested were %q", asked)
 	}
-	if n := got["nvd"].State.Records(); n != 26 {
+	if n := got["nvd"].State.Records(); n != 6 {
 		t.Errorf("%d records", n)
 	}
 
@@ -38,11 +39,21 @@ func TestFeeds(t *testing.T) {
 	// A failed year, and a year whose feed is not published yet.
 	m.now = time.Date(2027, 1, 1, 1, 0, 0, 0, time.UTC)
 	want(t, m.sync(t, "nvd"), "nvd", Current)
-	m.Remove(upstreamtest.FeedPath(2010, ".meta"))
-	wantFailed(t, m.sync(t, "nvd"), "nvd", "2010: ")
+	m.Remove(upstreamtest.FeedPath(2023, ".meta"))
+	wantFailed(t, m.sync(t, "nvd"), "nvd", "2023: ")
 	if asked := m.Requests(); upstreamtest.Count(asked, "2026.meta") == 0 {
 		t.Errorf("the years after the failed one were not tried: %q", asked)
 	}
+
+	// The feed of the year is expected after January, and not missed once it was there.
+	m = newMirror(t)
+	m.now = time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)
+	wantFailed(t, m.sync(t, "nvd"), "nvd", "2027: ")
+	m = newMirror(t)
+	m.now = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+	m.sync(t, "nvd")
+	m.Remove(upstreamtest.FeedPath(2026, ".meta"))
+	wantFailed(t, m.sync(t, "nvd"), "nvd", "2026: ")
 }
 
 func TestParseMeta(t *testing.T) {
@@ -128,10 +139,17 @@ func TestAPIAfterFeeds(t *testing.T) {
 	m.Requests()
 	got := m.sync(t, "nvd-api")
 	want(t, got, "nvd-api", Updated)
-	if asked := m.Requests(); len(asked) != 1 || upstreamtest.Count(asked, "lastModStartDate=2026-07-31T00%3A01") != 1 {
+	if asked := m.Requests(); len(asked) != 1 || upstreamtest.Count(asked, "lastModStartDate=2026-07-28T00%3A00") != 1 {
 		t.Errorf("requested were %q", asked)
 	}
 	m.now = m.now.Add(3 * feedLag)
+	want(t, m.sync(t, "nvd"), "nvd", Current)
+	got = m.sync(t, "nvd-api")
+	if s := got["nvd-api"].State; s.Records() < 10 {
+		t.Errorf("with feeds that were not made since, %d records are left", s.Records())
+	}
+	m.now = m.now.Add(3 * feedLag)
+	m.SetFeed(2026, []upstreamtest.CVE{{ID: "CVE-2026-1000", Modified: m.now, Product: "product"}})
 	m.sync(t, "nvd")
 	got = m.sync(t, "nvd-api")
 	if s := got["nvd-api"].State; len(s.Files) != 0 {
@@ -154,6 +172,46 @@ func TestAPIBusy(t *testing.T) {
 	} {
 		m.Fail(path, upstreamtest.Content([]byte(bad)))
 		want(t, m.sync(t, "nvd-api"), "nvd-api", Failed)
+	}
+}
+
+// TestAPILimit: attempts have the demanded pause between them, too.
+func TestAPILimit(t *testing.T) {
+	m := newMirror(t)
+	m.options.nvdPause = 200 * time.Millisecond
+	m.SetCVEs(cves(10, upstreamtest.Day))
+	var times []time.Time
+	busy := func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		times = append(times, time.Now())
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	m.Fail("/rest/json/cves/2.0", busy, busy)
+	want(t, m.sync(t, "nvd-api"), "nvd-api", Updated)
+	if len(times) != 2 || times[1].Sub(times[0]) < 150*time.Millisecond {
+		t.Errorf("attempts at %v", times)
+	}
+}
+
+// TestAPIDamaged: the records of a damaged page are collected again.
+func TestAPIDamaged(t *testing.T) {
+	m := newMirror(t)
+	m.SetCVEs(cves(4500, upstreamtest.Day))
+	got := m.sync(t, "nvd-api")
+	check(t, os.Remove(m.path(t, "nvd-api", got["nvd-api"].State.Files[1].Name)))
+	// An interruption does not begin it again.
+	m.Fail("/rest/json/cves/2.0", m.ServePage, upstreamtest.Status(http.StatusNotFound))
+	wantFailed(t, m.sync(t, "nvd-api"), "nvd-api", "404")
+	if _, err := Open(t.Context(), m.options.Dir); err == nil {
+		t.Error("a mirror without its records is opened")
+	}
+	m.Requests()
+	got = m.sync(t, "nvd-api")
+	want(t, got, "nvd-api", Updated)
+	if s := got["nvd-api"].State; s.Records() != 4500 {
+		t.Errorf("%d records", s.Records())
+	}
+	if asked := m.Requests(); upstreamtest.Count(asked, "startIndex=0") != 1 { // of what changed since
+		t.Errorf("requested were %q", asked)
 	}
 }
 

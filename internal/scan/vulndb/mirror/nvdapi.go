@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,11 +54,25 @@ type Collection struct {
 func (p *Collection) isAll() bool { return p.Start.IsZero() }
 
 func (p *Collection) fileName(source string) string {
+	return fmt.Sprintf("%s%07d.json.gz", p.filePrefix(source), p.Next)
+}
+
+// filePrefix returns what the names of all files of the collection begin with.
+func (p *Collection) filePrefix(source string) string {
 	if p.isAll() {
-		return fmt.Sprintf("%s/all-%s-%07d.json.gz", source, p.Began.Format(nameDate), p.Next)
+		return fmt.Sprintf("%s/all-%s-", source, p.Began.Format(nameDate))
 	}
-	return fmt.Sprintf("%s/changes-%s-%s-%07d.json.gz", source, p.Start.Format(nameDate), p.End.Format(nameDate),
-		p.Next)
+	return fmt.Sprintf("%s/changes-%s-%s-", source, p.Start.Format(nameDate), p.End.Format(nameDate))
+}
+
+// forgetCollected starts the collection again, after files were damaged. One from the start that is not finished, and
+// whose files are whole, has their records, too.
+func (c *collector) forgetCollected(damaged []File) {
+	if p := c.state.Pending; p == nil || !c.state.Collected.IsZero() || slices.ContainsFunc(damaged, func(f File) bool {
+		return strings.HasPrefix(f.Name, p.filePrefix(c.source.Name))
+	}) {
+		c.state.Collected, c.state.Pending = time.Time{}, nil
+	}
 }
 
 // isStale reports whether a collection must be started again.
@@ -118,20 +134,25 @@ func (c *collector) nextCollection(end time.Time) *Collection {
 	return p
 }
 
-// feedsDate returns a time before which the mirror's feeds have all changes; zero when it has no feeds.
+// feedsDate returns a time before which the mirror's feeds have all changes; zero when it has no feeds. The newest feed
+// tells when NVD made them last, which may be long before they were checked.
 func (c *collector) feedsDate() time.Time {
 	s := c.manifest.Sources["nvd"]
 	if s == nil || s.Checked.IsZero() || len(s.Files) == 0 {
 		return time.Time{}
 	}
-	return s.Checked.Add(-feedLag)
+	made := slices.MaxFunc(s.Files, func(a, b File) int { return a.Date.Compare(b.Date) }).Date
+	if made.After(s.Checked) {
+		made = s.Checked
+	}
+	return made.Add(-feedLag)
 }
 
 // finish records the end of a collection. One of everything replaces all former files.
 func (c *collector) finish(p *Collection) error {
 	c.state.Collected, c.state.Pending = p.End, nil
 	if p.isAll() {
-		current := strings.TrimSuffix((&Collection{Began: p.Began}).fileName(c.source.Name), "0000000.json.gz")
+		current := p.filePrefix(c.source.Name)
 		if err := c.drop(func(f File) bool { return !strings.HasPrefix(f.Name, current) }); err != nil {
 			return err
 		}
@@ -180,11 +201,12 @@ func (c *collector) collectPage(ctx context.Context, p *Collection, pause *pause
 		query.Set("lastModEndDate", p.End.Format(queryDate))
 	}
 	q := c.request(name, c.source.URL+"?"+query.Encode())
-	q.Known, q.ForbiddenIsBusy = download.Validators{}, true
+	q.Known, q.ForbiddenIsBusy, q.Wait = download.Validators{}, true, pause.wait
+	q.Part = filepath.Join(c.Dir, partName, c.source.Name+"_page") // it is never resumed
 	if c.NVDKey != "" {
 		q.Header = http.Header{"Apikey": {c.NVDKey}}
 	}
-	if err := errors.Join(download.Discard(q.Part), pause.wait(ctx)); err != nil {
+	if err := download.Discard(q.Part); err != nil {
 		return page{}, err
 	}
 	if _, err := c.fetch(ctx, q); err != nil {

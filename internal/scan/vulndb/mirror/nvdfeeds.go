@@ -1,9 +1,11 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb/download"
 )
@@ -15,13 +17,13 @@ const firstFeedYear = 2002
 func (c *collector) collectFeeds(ctx context.Context) error {
 	var errs []error
 	last := c.now().Year()
-	for year := firstFeedYear; year <= last; year++ {
+	for year := cmp.Or(c.firstYear, firstFeedYear); year <= last; year++ {
 		err := c.collectYear(ctx, year)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if isMissing(err) && year == last && year > firstFeedYear {
-			err = nil // in the first days of a year
+		if isMissing(err) && c.isExpectedMissing(year) {
+			err = nil
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%d: %w", year, err))
@@ -34,13 +36,20 @@ func (c *collector) collectFeeds(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// isExpectedMissing reports whether the feed of a year may not be published yet.
+func (c *collector) isExpectedMissing(year int) bool {
+	now := c.now()
+	return year == now.Year() && now.Month() == time.January && c.state.file(feedName(year)) == nil
+}
+
 // maxFailedYears bounds the time that an unreachable server takes.
 const maxFailedYears = 2
 
+func feedName(year int) string { return fmt.Sprintf("nvd/nvdcve-2.0-%d.json.gz", year) }
+
 // collectYear fetches a feed if its .meta file states other content than the mirror has.
 func (c *collector) collectYear(ctx context.Context, year int) error {
-	base := fmt.Sprintf("nvdcve-2.0-%d", year)
-	name := "nvd/" + base + ".json.gz"
+	base, name := fmt.Sprintf("nvdcve-2.0-%d", year), feedName(year)
 	// The feed may be published between the two requests: then its .meta file is fetched once more.
 	for attempt := 1; ; attempt++ {
 		meta, err := c.fetchMeta(ctx, base)
@@ -76,7 +85,7 @@ func (c *collector) collectYear(ctx context.Context, year int) error {
 func (c *collector) putFeed(ctx context.Context, q download.Request, meta feedMeta, f File) error {
 	records, err := countRecords(ctx, q.Part)
 	if err == nil {
-		err = c.checkRecords(f.Name, records)
+		err = c.checkRecords(f.Name, q.URL, records)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", q.URL, err), download.Discard(q.Part))

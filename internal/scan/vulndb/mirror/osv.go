@@ -3,6 +3,7 @@ package mirror
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -54,6 +55,9 @@ func (c *collector) collectEcosystem(ctx context.Context) error {
 	if isMissing(err) {
 		return c.collectArchive(ctx) // a mirror with archives alone
 	}
+	if err == nil {
+		err = c.checkRecords(c.source.Name+archiveFile, c.source.URL+"modified_id.csv", len(published))
+	}
 	if err != nil {
 		return err
 	}
@@ -77,10 +81,7 @@ func (c *collector) collectEcosystem(ctx context.Context) error {
 	if d.size() == 0 {
 		return nil
 	}
-	if err := c.collectRecords(ctx, published, known, d); err != nil {
-		return err
-	}
-	return c.saveIndex(ctx, known)
+	return c.collectRecords(ctx, published, known, d)
 }
 
 // isTooLarge reports whether the archive is fetched instead of the records that changed.
@@ -163,7 +164,7 @@ func (c *collector) collectArchive(ctx context.Context) error {
 	}
 	ids, err := readArchive(ctx, q.Part)
 	if err == nil {
-		err = c.checkRecords(name, len(ids))
+		err = c.checkRecords(name, q.URL, len(ids))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", q.URL, err), download.Discard(q.Part))
@@ -183,47 +184,78 @@ func (c *collector) collectArchive(ctx context.Context) error {
 }
 
 // collectRecords fetches single records into the file of changes, and updates the list of known ones. A record that
-// is no longer published is withdrawn there.
+// is no longer published is withdrawn there. After a failure, what was received is used.
 func (c *collector) collectRecords(ctx context.Context, published, known modifiedIDs, d difference) error {
-	records := map[string][]byte{}
-	for i, id := range d.changed {
-		c.Progress(Progress{Source: c.source.Name, File: id, Done: int64(i), Total: int64(len(d.changed))})
-		b, err := c.fetchRecord(ctx, id)
-		if isMissing(err) {
-			known[id] = published[id] // its list is ahead of it or behind it; another change leads here again
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		records[id], known[id] = b, published[id]
+	records, failed := c.fetchRecords(ctx, published, known, d.changed)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	for _, id := range d.removed {
-		now := c.now().Format(time.RFC3339)
-		records[id] = fmt.Appendf(nil, `{"id":%q,"modified":%q,"withdrawn":%q}`, id, now, now)
+		// It replaces the record of this ecosystem, but no newer one that another ecosystem has under the same ID.
+		date := known[id].Add(time.Second).Format(time.RFC3339)
+		records[id] = fmt.Appendf(nil, `{"id":%q,"modified":%q,"withdrawn":%q}`, id, date, date)
 		delete(known, id)
 	}
-	if len(records) == 0 {
-		return nil
+	if len(records) > 0 {
+		if err := c.addChanges(ctx, records); err != nil {
+			return err
+		}
 	}
-	return c.addChanges(ctx, records)
+	return errors.Join(failed, c.saveIndex(ctx, known))
 }
 
-// fetchRecord fetches one record, and returns an error unless it is the named one.
-func (c *collector) fetchRecord(ctx context.Context, id string) ([]byte, error) {
+// maxMissingAge is the age from which on a listed record is not expected any more: the list may be published before
+// its records are.
+const maxMissingAge = 24 * time.Hour
+
+// fetchRecords fetches records, and updates the list of known ones. A record that cannot be used does not concern
+// others; when the server fails the others are left for a later run.
+func (c *collector) fetchRecords(ctx context.Context, published, known modifiedIDs, ids []string,
+) (records map[string][]byte, failed error) {
+	records = map[string][]byte{}
+	for i, id := range ids {
+		c.Progress(Progress{Source: c.source.Name, File: fmt.Sprintf("%s (%d of %d)", id, i+1, len(ids)), Total: -1})
+		b, modified, err := c.fetchRecord(ctx, id)
+		switch {
+		case isMissing(err):
+			if c.now().Sub(published[id]) > maxMissingAge {
+				known[id] = published[id]
+			}
+		case isUnusable(err):
+			failed = cmp.Or(failed, err)
+		case err != nil:
+			return records, err
+		default: // that of a cache may be older than the list
+			records[id], known[id] = b, cmp.Or(modified, published[id])
+		}
+	}
+	return records, failed
+}
+
+// errOtherRecord is returned for a response that is not the requested record.
+var errOtherRecord = errors.New("not the requested record")
+
+func isUnusable(err error) bool {
+	_, tooLarge := errors.AsType[*download.SizeError](err)
+	return tooLarge || errors.Is(err, errOtherRecord)
+}
+
+// fetchRecord fetches one record, and returns an error unless it is the named one. Its date is zero when it is invalid.
+func (c *collector) fetchRecord(ctx context.Context, id string) (b []byte, modified time.Time, err error) {
 	q := c.request(c.source.Name+"/record.json", c.source.URL+url.PathEscape(id)+".json")
 	q.MaxBytes, q.Progress = maxOneRecord, nil
-	b, err := c.fetchSmall(ctx, q)
-	if err != nil {
-		return nil, err
+	if b, err = c.fetchSmall(ctx, q); err != nil {
+		return nil, time.Time{}, err
 	}
 	var record struct {
-		ID string `json:"id"`
+		ID       string `json:"id"`
+		Modified string `json:"modified"`
 	}
 	if err := json.Unmarshal(b, &record); err != nil || record.ID != id {
-		return nil, fmt.Errorf("%s is not the record %s", q.URL, id)
+		return nil, time.Time{}, fmt.Errorf("%s: %w %s", q.URL, errOtherRecord, id)
 	}
-	return b, nil
+	modified, _ = parseModified(record.Modified)
+	return b, modified, nil
 }
 
 // addChanges writes the file of changes again, with further records.

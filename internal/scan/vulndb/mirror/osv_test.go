@@ -153,13 +153,92 @@ func TestRecordFaults(t *testing.T) {
 	}
 	m.SetOSV("npm", records, false)
 	m.Fail(upstreamtest.OSVPath("npm", "GHSA-y.json"), upstreamtest.Content([]byte(records["GHSA-z"].JSON)))
-	wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "is not the record GHSA-y")
+	wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "not the requested record GHSA-y")
+	if got := m.changed(t); len(got) != 1 || got["GHSA-z"] == "" {
+		t.Errorf("the failure concerns another record: %q", got)
+	}
 	m.Fail(upstreamtest.OSVPath("npm", "GHSA-y.json"), upstreamtest.Status(http.StatusNotFound))
 	want(t, m.sync(t, "osv/npm"), "osv/npm", Updated)
 	if got := m.changed(t); len(got) != 1 || got["GHSA-z"] == "" {
 		t.Errorf("changes: %q", got)
 	}
 	want(t, m.sync(t, "osv/npm"), "osv/npm", Current)
+}
+
+// TestRecordsInterrupted: when the server fails, the records that were received are kept.
+func TestRecordsInterrupted(t *testing.T) {
+	m := newMirror(t)
+	records := npm(10)
+	m.SetOSV("npm", records, true)
+	m.sync(t, "osv/npm")
+	for _, id := range []string{"GHSA-x", "GHSA-y", "GHSA-z"} {
+		records[id] = upstreamtest.Advisory(id, "npm", id, "1.0.0", upstreamtest.Day.Add(time.Hour))
+	}
+	m.SetOSV("npm", records, false)
+	m.Fail(upstreamtest.OSVPath("npm", "GHSA-y.json"), upstreamtest.Status(http.StatusForbidden))
+	wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "403")
+	m.Requests()
+	want(t, m.sync(t, "osv/npm"), "osv/npm", Updated)
+	if asked := m.Requests(); len(asked) != 3 || len(m.changed(t)) != 3 {
+		t.Errorf("requested were %q", asked)
+	}
+}
+
+// TestRecordBehindList: a record that is listed before it is published, or whose former version a cache sends, is
+// fetched again.
+func TestRecordBehindList(t *testing.T) {
+	m := newMirror(t)
+	records := npm(10)
+	m.SetOSV("npm", records, true)
+	m.sync(t, "osv/npm")
+	old := records["GHSA-a-0001"]
+	records["GHSA-a-0001"] = upstreamtest.Advisory("GHSA-a-0001", "npm", "renamed", "1.0.0", m.now)
+	records["GHSA-new"] = upstreamtest.Advisory("GHSA-new", "npm", "new", "1.0.0", m.now)
+	m.SetOSV("npm", records, false)
+	m.Fail(upstreamtest.OSVPath("npm", "GHSA-a-0001.json"), upstreamtest.Content([]byte(old.JSON)))
+	m.Fail(upstreamtest.OSVPath("npm", "GHSA-new.json"), upstreamtest.Status(http.StatusNotFound))
+	want(t, m.sync(t, "osv/npm"), "osv/npm", Updated)
+	want(t, m.sync(t, "osv/npm"), "osv/npm", Updated)
+	for _, name := range []string{"renamed", "new"} {
+		if n := m.advisories(t, vulndb.NPM, name); n != 1 {
+			t.Errorf("%s has %d advisories", name, n)
+		}
+	}
+	want(t, m.sync(t, "osv/npm"), "osv/npm", Current)
+}
+
+// TestShortList: a list that lacks most records withdraws none.
+func TestShortList(t *testing.T) {
+	m := newMirror(t)
+	m.SetOSV("npm", npm(300), true)
+	m.sync(t, "osv/npm")
+	m.SetOSV("npm", npm(100), false)
+	m.Set(upstreamtest.OSVPath("npm", "modified_id.csv"), []byte(
+		upstreamtest.Day.Add(time.Hour).Format(time.RFC3339)+",GHSA-a-0000\n"))
+	wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "modified_id.csv has 1 records and had 300 before")
+	if n := m.advisories(t, vulndb.NPM, "GHSA-a-0200"); n != 1 {
+		t.Errorf("%d advisories", n)
+	}
+}
+
+// TestRemovedFromOneEcosystem: a record that changes so that an ecosystem loses it stays in the other ones.
+func TestRemovedFromOneEcosystem(t *testing.T) {
+	m := newMirror(t)
+	both := upstreamtest.Advisory("GHSA-both", "npm", "both", "1.0.0", upstreamtest.Day)
+	records, python := npm(10), map[string]upstreamtest.Record{"GHSA-both": both}
+	records["GHSA-both"] = both
+	m.SetOSV("npm", records, true)
+	m.SetOSV("PyPI", python, true)
+	m.sync(t, "osv/npm", "osv/pypi")
+	delete(records, "GHSA-both")
+	python["GHSA-both"] = upstreamtest.Advisory("GHSA-both", "PyPI", "both", "1.0.0", upstreamtest.Day.Add(time.Hour))
+	m.SetOSV("npm", records, false)
+	m.SetOSV("PyPI", python, false)
+	m.sync(t, "osv/npm", "osv/pypi")
+	if python, node := m.advisories(t, vulndb.PyPI, "both"), m.advisories(t, vulndb.NPM, "both"); python != 1 ||
+		node != 0 {
+		t.Errorf("%d advisories of PyPI, %d of npm", python, node)
+	}
 }
 
 func TestParseModifiedIDs(t *testing.T) {

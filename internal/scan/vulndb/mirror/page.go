@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
 // page is what a page of NVD's API has.
@@ -41,7 +43,7 @@ func parsePage(r io.Reader) (page, error) {
 	p := page{start: -1, total: -1}
 	stated := -1
 	fields := map[string]*int{"startIndex": &p.start, "totalResults": &p.total, "resultsPerPage": &stated}
-	dec := json.NewDecoder(r)
+	dec := feed.NewDecoder(r)
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return p, errors.New("the page is not a JSON object")
 	}

@@ -51,7 +51,7 @@ const (
 // ecosystems are the directories of OSV with advisories that the database stores.
 var ecosystems = []string{
 	"AlmaLinux", "Alpine", "Debian", "Go", "Maven", "PyPI", "Red Hat", "Rocky Linux", "RubyGems", "SUSE", "Ubuntu",
-	string(vulndb.Crates), "npm", "openSUSE",
+	string(vulndb.SwiftURL), string(vulndb.Crates), "npm", "openSUSE",
 }
 
 // Sources returns all sources, in the order in which they are collected.

@@ -28,12 +28,14 @@ type Options struct {
 
 	// nvdPause is the time between two requests to NVD's API; 0 is what its limits demand.
 	nvdPause time.Duration
+	// firstYear is that of the oldest feed; 0 is firstFeedYear.
+	firstYear int
 }
 
 // Progress is the progress of a synchronization.
 type Progress struct {
 	Source, File string
-	Done, Total  int64 // bytes of the file; Total is -1 when it is unknown
+	Done, Total  int64 // bytes of the file; Total is -1 when it is unknown, Done 0 before the first byte
 }
 
 // Outcome is the result of the synchronization of one source.
@@ -54,8 +56,20 @@ type Result struct {
 	State   State
 }
 
+// Validate returns an error unless the names and URLs of sources can be used.
+func (o Options) Validate() error {
+	if _, err := selectSources(o.Only, &Manifest{}); err != nil {
+		return err
+	}
+	_, err := withURLs(nil, o.URLs)
+	return err
+}
+
 // Sync collects what has changed at the sources. An error of a source is in its result and does not concern others.
 func Sync(ctx context.Context, o Options) ([]Result, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -73,11 +87,9 @@ func Sync(ctx context.Context, o Options) ([]Result, error) {
 		return nil, err
 	}
 	defer release()
-	m := &Manifest{Schema: Schema, Sources: map[string]*State{}}
-	if Is(o.Dir) {
-		if m, err = Load(ctx, o.Dir); err != nil {
-			return nil, fmt.Errorf("%w; remove the directory to collect everything again", err)
-		}
+	m, err := loadOrCreate(ctx, o.Dir)
+	if err != nil {
+		return nil, err
 	}
 	list, err := selectSources(o.Only, m)
 	if err == nil {
@@ -124,10 +136,10 @@ func (c *collector) collect(ctx context.Context) Result {
 		c.manifest.Sources[name] = &State{}
 	}
 	c.state = c.manifest.Sources[name]
-	if err := c.dropDamaged(ctx); err != nil {
-		return Result{Source: name, Outcome: Failed, Err: err, State: *c.state}
+	damaged, err := c.dropDamaged(ctx)
+	if err == nil {
+		err = collectors[c.source.Form](c, ctx)
 	}
-	err := collectors[c.source.Form](c, ctx)
 	if ctx.Err() != nil {
 		return Result{} // not a failure of the source
 	}
@@ -136,8 +148,9 @@ func (c *collector) collect(ctx context.Context) Result {
 		r.Outcome = Updated
 	}
 	if err != nil {
+		c.restore(damaged)
 		r.Outcome = Failed
-		c.state.Failed, c.state.Error = c.now(), err.Error()
+		c.state.Failed, c.state.Error = c.now(), shorten(err.Error())
 	} else {
 		c.state.Checked, c.state.Failed, c.state.Error = c.now(), time.Time{}, ""
 	}
@@ -154,21 +167,41 @@ func (c *collector) setChanged() {
 	c.manifest.Changed = c.state.Changed
 }
 
+// maxErrorBytes bounds the errors in the manifest, which may quote what a server sends.
+const maxErrorBytes = 2000
+
+func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorBytes)], "") }
+
 // dropDamaged removes the files of the source from the manifest that are missing or have other bytes, and then also
-// the lists of what they have.
-func (c *collector) dropDamaged(ctx context.Context) error {
-	before := len(c.state.Files)
+// the records of what they have. It returns the damaged files.
+func (c *collector) dropDamaged(ctx context.Context) (damaged []File, err error) {
 	c.state.Files = slices.DeleteFunc(c.state.Files, func(f File) bool {
 		if ctx.Err() != nil {
 			return false
 		}
 		sum, size, err := checksum(ctx, filepath.Join(c.Dir, filepath.FromSlash(f.Path)))
-		return ctx.Err() == nil && (err != nil || sum != f.SHA256 || size != f.Size)
+		if ctx.Err() == nil && (err != nil || sum != f.SHA256 || size != f.Size) {
+			damaged = append(damaged, f)
+			return true
+		}
+		return false
 	})
-	if len(c.state.Files) != before {
+	if len(damaged) > 0 {
 		c.state.Files = slices.DeleteFunc(c.state.Files, func(f File) bool { return f.Index })
+		c.forgetCollected(damaged)
 	}
-	return ctx.Err()
+	return damaged, ctx.Err()
+}
+
+// restore puts damaged files that could not be fetched again back into the manifest: a build then refuses the mirror,
+// instead of leaving out their advisories.
+func (c *collector) restore(damaged []File) {
+	for _, f := range damaged {
+		if !f.Index && c.state.file(f.Name) == nil {
+			c.state.Files = append(c.state.Files, f)
+		}
+	}
+	c.state.sortFiles()
 }
 
 // request returns the request for a file of the mirror, conditional on its present version.
@@ -255,7 +288,7 @@ func (c *collector) replace(former *File, f File) error {
 		*former = f
 	} else {
 		c.state.Files = append(c.state.Files, f)
-		slices.SortFunc(c.state.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+		c.state.sortFiles()
 	}
 	if err := c.manifest.save(c.Dir); err != nil {
 		return err
@@ -309,13 +342,13 @@ const (
 )
 
 // checkRecords returns an error when a new version has far fewer records than the present one.
-func (c *collector) checkRecords(name string, records int) error {
+func (c *collector) checkRecords(name, url string, records int) error {
 	f := c.state.file(name)
 	if f == nil || f.Records < minSharedRecords || float64(records) >= minShare*float64(f.Records) {
 		return nil
 	}
 	return fmt.Errorf("%s has %d records and had %d before: not replaced; if that is right, remove %s and run this "+
-		"command again", f.URL, records, f.Records, filepath.Join(c.Dir, filepath.FromSlash(f.Path)))
+		"command again", url, records, f.Records, filepath.Join(c.Dir, filepath.FromSlash(f.Path)))
 }
 
 // collectFile collects a source of one file.
@@ -328,7 +361,7 @@ func (c *collector) collectFile(ctx context.Context) error {
 	}
 	records, err := countRecords(ctx, q.Part)
 	if err == nil {
-		err = c.checkRecords(name, records)
+		err = c.checkRecords(name, c.source.URL, records)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", c.source.URL, err), download.Discard(q.Part))

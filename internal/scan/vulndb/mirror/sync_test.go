@@ -18,6 +18,7 @@ import (
 
 func TestSync(t *testing.T) {
 	m := newMirror(t)
+	m.options.firstYear = 0
 	first := m.sync(t)
 	for _, s := range Sources() {
 		if !s.OnlyNamed {
@@ -112,7 +113,7 @@ func TestOneFailureDoesNotSpoilOthers(t *testing.T) {
 
 // TestBadContent tries what broken sources and networks send. The former file stays.
 func TestBadContent(t *testing.T) {
-	bomb := append([]byte(`{"catalogVersion":"1","x":"`), bytes.Repeat([]byte{'x'}, 80<<20)...)
+	bomb := append([]byte(`{"catalogVersion":"1","x":"`), bytes.Repeat([]byte{'x'}, 66<<20)...)
 	for name, c := range map[string]struct {
 		source, path string
 		fault        upstreamtest.Fault
@@ -149,17 +150,15 @@ func TestBadContent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMirror(t)
 			want(t, m.sync(t, c.source), c.source, Updated)
 			before, err := os.ReadFile(filepath.Join(m.options.Dir, ManifestName))
 			check(t, err)
 			m.SetFeed(2024, []upstreamtest.CVE{{ID: "CVE-2024-2000", Modified: upstreamtest.Day, Product: "x"}})
-			records := map[string]upstreamtest.Record{}
-			for i := range maxSingle + 1 {
-				id := fmt.Sprintf("GHSA-n-%04d", i)
-				records[id] = upstreamtest.Advisory(id, "npm", id, "1.0.0", upstreamtest.Day.Add(48*time.Hour))
+			if c.source == "osv/npm" {
+				m.SetOSV("npm", npm(maxSingle+1), true)
 			}
-			m.SetOSV("npm", records, true)
 			for range maxTries {
 				m.Fail(c.path, c.fault)
 			}
@@ -208,6 +207,7 @@ func TestPassingFaults(t *testing.T) {
 		"damaged once": {[]upstreamtest.Fault{upstreamtest.Damaged}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMirror(t)
 			m.SetOSV("npm", large, true)
 			if name == "cut, then another version" {
@@ -311,6 +311,39 @@ func TestDamagedMirror(t *testing.T) {
 	}
 }
 
+// TestDamagedAndUnreachable: advisories that are damaged and cannot be fetched again are not left out silently.
+func TestDamagedAndUnreachable(t *testing.T) {
+	m := newMirror(t)
+	m.sync(t, "osv/npm", "kev")
+	check(t, os.WriteFile(m.path(t, "osv/npm", "osv/npm/all.zip"), []byte("x"), 0o644))
+	archive := upstreamtest.OSVPath("npm", "all.zip")
+	for range 2 {
+		m.Fail(archive, upstreamtest.Status(http.StatusNotFound))
+		wantFailed(t, m.sync(t, "osv/npm"), "osv/npm", "404")
+		if s, err := Open(t.Context(), m.options.Dir); err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("the mirror opens with %+v, %v", s, err)
+		}
+	}
+	want(t, m.sync(t, "osv/npm"), "osv/npm", Updated)
+	if n := m.advisories(t, vulndb.NPM, "package-1"); n != 1 {
+		t.Errorf("%d advisories", n)
+	}
+}
+
+// TestNoMirror: the files in a directory that is no mirror are not removed.
+func TestNoMirror(t *testing.T) {
+	m := newMirror(t)
+	own := filepath.Join(m.options.Dir, "osv", "mine.json")
+	check(t, os.MkdirAll(filepath.Dir(own), 0o755))
+	check(t, os.WriteFile(own, []byte("{}"), 0o644))
+	if _, err := Sync(t.Context(), m.options); err == nil || !strings.Contains(err.Error(), "is not a mirror") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(own); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestShrunk: a source that suddenly has few records is not used.
 func TestShrunk(t *testing.T) {
 	m := newMirror(t)
@@ -336,8 +369,12 @@ func TestRefusedOptions(t *testing.T) {
 	} {
 		o := m.options
 		change(&o)
+		o.Dir = filepath.Join(t.TempDir(), "new")
 		if _, err := Sync(t.Context(), o); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
+		}
+		if _, err := os.Stat(o.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the directory was created: %v", text, err)
 		}
 	}
 	m.Fail(upstreamtest.KEVPath, upstreamtest.Redirect("http://192.0.2.1/kev.json"))

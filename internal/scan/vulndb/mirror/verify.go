@@ -88,7 +88,7 @@ func readArchive(ctx context.Context, file string) (modifiedIDs, error) {
 	return ids, nil
 }
 
-// readEntry reads a record to its end. One that is not JSON has no date: builds name it.
+// readEntry reads a record to its end. One that is not JSON, or too large for builds, has no date: builds name it.
 func readEntry(e *zip.File) (modified time.Time, n int64, err error) {
 	r, err := e.Open()
 	if err != nil {
@@ -99,7 +99,7 @@ func readEntry(e *zip.File) (modified time.Time, n int64, err error) {
 	var record struct {
 		Modified time.Time `json:"modified"`
 	}
-	_ = json.NewDecoder(counted).Decode(&record)
+	_ = json.NewDecoder(io.LimitReader(counted, maxOneRecord)).Decode(&record)
 	if _, err := io.Copy(io.Discard, counted); err != nil {
 		return time.Time{}, 0, err
 	}
