@@ -38,12 +38,17 @@ The last three databases stay.`,
 				}
 				o.Key = ed25519.PrivateKey(key)
 			}
-			if len(from) > 0 {
-				return g.publishBuilt(cmd.Context(), o, from)
-			}
 			s, err := g.settings()
 			if err != nil {
 				return cli.Usage(err)
+			}
+			release, err := update.LockPublished(cmd.Context(), o.Dir)
+			if err != nil {
+				return err
+			}
+			defer release()
+			if len(from) > 0 {
+				return g.publishBuilt(cmd.Context(), o, from)
 			}
 			if o.Database, err = g.databasePath(s); err != nil {
 				return err

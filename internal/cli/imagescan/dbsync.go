@@ -77,16 +77,23 @@ func (g *globals) sync(ctx context.Context, dir string, f syncFlags) error {
 	}
 	l := g.newProgressLine()
 	defer l.Clear()
-	results, err := mirror.Sync(ctx, mirror.Options{
+	o := mirror.Options{
 		Dir: dir, Only: f.only, URLs: f.urls, NVDKey: key,
 		Progress: func(p mirror.Progress) {
-			if p.Total < 0 {
+			switch {
+			case p.Done == 0:
+				l.Show("%s: %s", p.Source, p.File)
+			case p.Total < 0:
 				l.Show("%s: %s: %s", p.Source, p.File, bytesize.Format(p.Done))
-				return
+			default:
+				l.Show("%s: %s: %s of %s", p.Source, p.File, bytesize.Format(p.Done), bytesize.Format(p.Total))
 			}
-			l.Show("%s: %s: %s of %s", p.Source, p.File, bytesize.Format(p.Done), bytesize.Format(p.Total))
 		},
-	})
+	}
+	if err := o.Validate(); err != nil {
+		return cli.Usage(err)
+	}
+	results, err := mirror.Sync(ctx, o)
 	l.Clear()
 	if err != nil {
 		return fmt.Errorf("synchronize the mirror: %w", err)
@@ -96,7 +103,7 @@ func (g *globals) sync(ctx context.Context, dir string, f syncFlags) error {
 	for _, r := range results {
 		if r.Err != nil {
 			failed++
-			g.printMessage("%s: failed: %v", r.Source, r.Err)
+			_, _ = fmt.Fprintln(g.Err, cli.EscapeName(fmt.Sprintf("%s: failed: %v", r.Source, r.Err))) // also with -q
 		}
 		s := toMirrorSource(r.Source, &r.State)
 		s.Outcome = string(r.Outcome)

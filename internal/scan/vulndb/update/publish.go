@@ -30,12 +30,22 @@ var ErrRollback = errors.New("the published database is newer")
 // PublishOptions configure Publish.
 type PublishOptions struct {
 	Database string             // file
-	Dir      string             // of published databases; it exists
+	Dir      string             // of published databases
 	Key      ed25519.PrivateKey // nil: the listing is not signed
 }
 
+// lockedName is the name in a directory of published databases whose lock the publishing process holds.
+const lockedName = ".publish"
+
+// LockPublished creates a directory of published databases and waits until no other process publishes there. The
+// lock ends with the process.
+func LockPublished(ctx context.Context, dir string) (release func(), err error) {
+	return dbLocation(filepath.Join(dir, lockedName)).acquireLock(ctx, 0)
+}
+
 // Publish copies a database into a directory under a new name, and then lists it, so that a concurrent update finds
-// every listed file. A listed database is never replaced by an older one: clients refuse it.
+// every listed file. A listed database is never replaced by an older one: clients refuse it. The caller holds the lock
+// of LockPublished.
 func Publish(ctx context.Context, o PublishOptions) (Listing, error) {
 	l, err := o.publish(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"os"
@@ -108,4 +109,34 @@ func TestEarlierDatabase(t *testing.T) {
 	if err != nil || st.Outcome != Updated || st.Info.Schema != 1 || st.Info.Advisories != 30 {
 		t.Errorf("%+v, %v", st, err)
 	}
+}
+
+// TestFutureDatabase: a database that a wrong clock has dated does not keep newer ones away.
+func TestFutureDatabase(t *testing.T) {
+	s := newSite(t, day.Add(maxClockSkew+time.Hour), nil)
+	o := s.options(t)
+	o.Now = func() time.Time { return day }
+	if st, err := Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "in the future") || st.Present {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	s.publish(t, day.Add(time.Hour), nil) // a clock that is a little wrong
+	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
+		t.Errorf("got %+v, %v", st, err)
+	}
+}
+
+// TestLockPublished: two processes do not publish in one directory at the same time.
+func TestLockPublished(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "www")
+	release, err := LockPublished(t.Context(), dir)
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := LockPublished(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second: %v", err)
+	}
+	release()
+	release, err = LockPublished(t.Context(), dir)
+	check(t, err)
+	release()
 }

@@ -59,6 +59,10 @@ type Status struct {
 
 const defaultStallTimeout = 30 * time.Second
 
+// maxClockSkew is how far in the future the date of a database may be. A later one would keep newer databases away
+// until that time.
+const maxClockSkew = 24 * time.Hour
+
 func (o Options) withDefaults() Options {
 	if o.StallTimeout == 0 {
 		o.StallTimeout = defaultStallTimeout
@@ -187,6 +191,10 @@ func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
 	l, err := ParseListing(offer.body, o.MaxSize)
 	if err == nil {
 		err = l.verify(o.Key)
+	}
+	if err == nil && l.Built.Sub(now) > maxClockSkew {
+		err = fmt.Errorf("the listed database is of %s, which is in the future: the clock of this machine, or of the "+
+			"one that built it, is wrong", l.Built.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
 		return "", err
