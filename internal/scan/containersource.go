@@ -22,7 +22,7 @@ type ContainerImage struct {
 
 // catalogContainer catalogs the merged layers of a container image.
 func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
-	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+	return i.catalogOpened(ctx, o, func(ctx context.Context, i *Inventory) ([]volume, io.Closer, error) {
 		img, err := container.Open(i.Source.Target, o.Platform)
 		if err != nil {
 			return nil, nil, err

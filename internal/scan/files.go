@@ -15,15 +15,18 @@ import (
 
 // openVolumes opens the file systems of a source, and records in an inventory what is read and what cannot be. The
 // closer closes them.
-type openVolumes func(*Inventory) ([]volume, io.Closer, error)
+type openVolumes func(context.Context, *Inventory) ([]volume, io.Closer, error)
 
 // catalogOpened opens a source, catalogs and closes it.
 func (i *Inventory) catalogOpened(ctx context.Context, o Options, open openVolumes) error {
-	volumes, closer, err := open(i)
+	volumes, closer, err := open(ctx, i)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = closer.Close() }()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	i.open = open
 	return i.catalogVolumes(ctx, volumes, o)
 }
@@ -36,12 +39,12 @@ type Files struct {
 
 // OpenFiles opens the source again, to read files that have packages. For a template it must be called before
 // CatalogEach returns. The caller closes the files.
-func (i *Inventory) OpenFiles() (*Files, error) {
+func (i *Inventory) OpenFiles(ctx context.Context) (*Files, error) {
 	if i.open == nil {
 		return nil, errors.New("the files of the source cannot be opened again")
 	}
 	again := Inventory{Source: i.Source}
-	volumes, closer, err := i.open(&again)
+	volumes, closer, err := i.open(ctx, &again)
 	if err != nil {
 		return nil, fmt.Errorf("open the source again: %w", err)
 	}

@@ -31,7 +31,7 @@ func contentOf(ctx context.Context, f *Files, location string) (string, error) {
 // TestOpenFile: a location is a path of the volume with the longest mount path, or of the other one of a Mac's tree.
 func TestOpenFile(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	inv := &Inventory{open: func(*Inventory) ([]volume, io.Closer, error) {
+	inv := &Inventory{open: func(context.Context, *Inventory) ([]volume, io.Closer, error) {
 		return []volume{
 			{Volume: Volume{Name: "S", Role: "system"}, group: "g", fs: fstest.MapFS{
 				"usr/bin/s": file("system"), "both": file("of the system"),
@@ -40,7 +40,7 @@ func TestOpenFile(t *testing.T) {
 			{Volume: Volume{Name: "More"}, fs: fstest.MapFS{"usr/bin/s": file("more")}},
 		}, io.NopCloser(nil), nil
 	}}
-	files, err := inv.OpenFiles()
+	files, err := inv.OpenFiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestOpenFilesOfDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := CatalogEach(t.Context(), Source{Dir, dir}, Options{}, func(inv *Inventory) error {
-		files, err := inv.OpenFiles()
+		files, err := inv.OpenFiles(t.Context())
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func TestOpenFilesOfDirectory(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := (&Inventory{}).OpenFiles(); err == nil {
+	if _, err := (&Inventory{}).OpenFiles(t.Context()); err == nil {
 		t.Error("an inventory without a source was opened")
 	}
 }
@@ -106,7 +106,7 @@ func TestOpenFilesOfTemplate(t *testing.T) {
 	}
 	write(path)
 	err := CatalogEach(t.Context(), Source{Template, id}, Options{Storage: base}, func(inv *Inventory) error {
-		files, err := inv.OpenFiles()
+		files, err := inv.OpenFiles(t.Context())
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func TestOpenFilesOfTemplate(t *testing.T) {
 			return err
 		}
 		inv.ContentID = "another"
-		if _, err := inv.OpenFiles(); err == nil || !strings.Contains(err.Error(), "pushed again") {
+		if _, err := inv.OpenFiles(t.Context()); err == nil || !strings.Contains(err.Error(), "pushed again") {
 			t.Errorf("another version: %v", err)
 		}
 		return nil

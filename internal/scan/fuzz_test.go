@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
@@ -153,7 +154,8 @@ func survey(t *testing.T, b []byte) *Inventory {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	inv := &Inventory{}
-	volumes, err := inv.openVolumes(bytes.NewReader(b), int64(len(b)), "", Options{})
+	volumes, err := inv.openVolumes(t.Context(),
+		namedDisk{Disk: disk.Disk{ReaderAt: bytes.NewReader(b), Size: int64(len(b))}}, nil, Options{})
 	if err == nil {
 		err = inv.catalogVolumes(t.Context(), volumes, Options{})
 	}

@@ -2,9 +2,9 @@ package scan
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -13,17 +13,17 @@ import (
 )
 
 // openImageVolumes returns the file systems of all disks of an image, and records those that cannot be read.
-func (i *Inventory) openImageVolumes(img *disk.Image, o Options) ([]volume, error) {
+func (i *Inventory) openImageVolumes(ctx context.Context, img *disk.Image, o Options) ([]volume, error) {
 	for _, s := range img.Skipped() {
 		i.Skipped = append(i.Skipped, Skipped{Name: s.Name, Reason: s.Reason, MayHavePackages: s.MayHavePackages})
 	}
-	disks := img.Disks()
+	disks, keys := img.Disks(), disk.NewKeys(o.Keys)
 	if len(disks)+len(i.Skipped) == 1 {
-		return i.openVolumes(disks[0], disks[0].Size, "", o)
+		return i.openVolumes(ctx, namedDisk{Disk: disks[0]}, keys, o)
 	}
 	var out []volume
 	for _, d := range disks {
-		found, err := i.openVolumes(d, d.Size, d.Name, o)
+		found, err := i.openVolumes(ctx, namedDisk{d, d.Name}, keys, o)
 		if err != nil {
 			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
 			continue
@@ -33,16 +33,21 @@ func (i *Inventory) openImageVolumes(img *disk.Image, o Options) ([]volume, erro
 	return out, nil
 }
 
-// openVolumes returns the file systems of a disk to catalog, and records the others. name distinguishes
-// the disk from others of the same source; "" when it is the only one.
-func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
-	found, skipped, err := disk.VolumesWithKeys(r, size, o.Keys)
+// namedDisk is a disk, with a name that distinguishes it from others of the same source; "" when it is the only one.
+type namedDisk struct {
+	disk.Disk
+	display string
+}
+
+// openVolumes returns the file systems of a disk to catalog, and records the others.
+func (i *Inventory) openVolumes(ctx context.Context, d namedDisk, keys *disk.Keys, o Options) ([]volume, error) {
+	found, skipped, err := disk.VolumesWithKeys(ctx, d, d.Size, keys)
 	if err != nil {
 		return nil, err
 	}
 	on := ""
-	if name != "" {
-		on = name + ": "
+	if d.display != "" {
+		on = d.display + ": "
 	}
 	for _, s := range skipped {
 		i.Skipped = append(i.Skipped,

@@ -22,7 +22,7 @@ type Options struct {
 	IncludeMacOS bool     // macOS itself is a package
 	Platform     string   // of a container image, "linux/arm64"; "": that of this machine, or the only one
 	Snapshot     string   // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
-	Keys         [][]byte // for parts that are encrypted with LUKS: see disk.VolumesWithKeys
+	Keys         [][]byte // for encrypted parts of disks: see disk.NewKeys
 	Progress     func(volume string, files, packages int)
 	// Exclude are patterns of files and directories that are not walked, compared with the paths of reports;
 	// nil: none. Such a scan keeps no steps and uses none.
@@ -94,7 +94,7 @@ func catalogSource(ctx context.Context, src Source, o Options) (*Inventory, erro
 }
 
 func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
-	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+	return i.catalogOpened(ctx, o, func(_ context.Context, i *Inventory) ([]volume, io.Closer, error) {
 		root, closer, err := catalog.OpenDir(i.Source.Target)
 		if err != nil {
 			return nil, nil, err
@@ -104,12 +104,12 @@ func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
 }
 
 func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
-	return i.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+	return i.catalogOpened(ctx, o, func(ctx context.Context, i *Inventory) ([]volume, io.Closer, error) {
 		img, err := disk.OpenImage(i.Source.Target)
 		if err != nil {
 			return nil, nil, err
 		}
-		volumes, err := i.openImageVolumes(img, o)
+		volumes, err := i.openImageVolumes(ctx, img, o)
 		if err != nil {
 			return nil, nil, errors.Join(err, img.Close())
 		}

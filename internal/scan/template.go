@@ -115,34 +115,35 @@ const skippedArchive = "an archive of anka cannot be read: only anka knows its f
 
 func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
 	inv := &Inventory{}
-	err := inv.catalogOpened(ctx, o, func(i *Inventory) ([]volume, io.Closer, error) {
+	err := inv.catalogOpened(ctx, o, func(ctx context.Context, i *Inventory) ([]volume, io.Closer, error) {
 		t, err := storage.Open(id, tag)
 		if err != nil {
 			return nil, nil, err
 		}
 		tag = t.TemplateVersion.Tag
 		i.Source, i.ID, i.Tag, i.ContentID, i.Name = Source{Template, id + ":" + tag}, id, tag, t.ContentID, t.Name
-		return i.openTemplateVolumes(t, o), t, nil
+		return i.openTemplateVolumes(ctx, t, o), t, nil
 	})
 	return inv, err
 }
 
 // openTemplateVolumes returns the file systems of all disks of a template, and records those that cannot be read.
-func (i *Inventory) openTemplateVolumes(t *disk.Template, o Options) []volume {
+func (i *Inventory) openTemplateVolumes(ctx context.Context, t *disk.Template, o Options) []volume {
+	keys := disk.NewKeys(o.Keys)
 	if t.AuxStorage != "" {
 		i.Skipped = append(i.Skipped, Skipped{Name: t.AuxStorage, Reason: reasonAuxStorage})
 	}
 	var volumes []volume
 	for _, d := range t.Disks {
-		name := ""
+		named := namedDisk{Disk: d}
 		if len(t.Disks) > 1 {
-			name = d.Name
+			named.display = d.Name
 		}
 		if d.Format == disk.FormatAnka {
 			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: skippedArchive, MayHavePackages: true})
 			continue
 		}
-		found, err := i.openVolumes(d, d.Size, name, o)
+		found, err := i.openVolumes(ctx, named, keys, o)
 		if err != nil {
 			i.Skipped = append(i.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
 			continue

@@ -262,7 +262,7 @@ func reachableOurs(ctx context.Context, feed, programs, work string) (map[string
 		if err != nil {
 			return err
 		}
-		unread, err := reach.Resolve(ctx, db, res.Findings, func() (reach.Files, error) { return inv.OpenFiles() })
+		unread, err := reach.Resolve(ctx, db, res.Findings, func() (reach.Files, error) { return inv.OpenFiles(ctx) })
 		if err == nil && len(unread) > 0 {
 			err = fmt.Errorf("not read: %+v", unread)
 		}

@@ -206,7 +206,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	if err != nil {
 		return r, withAdvice(err)
 	}
-	unread, err := reach.Resolve(ctx, j.db, res.Findings, func() (reach.Files, error) { return inv.OpenFiles() })
+	unread, err := reach.Resolve(ctx, j.db, res.Findings, func() (reach.Files, error) { return inv.OpenFiles(ctx) })
 	if err != nil {
 		return r, withAdvice(err)
 	}

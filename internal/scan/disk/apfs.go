@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,7 +17,7 @@ var internalRoles = map[string]bool{
 
 const noRole = "none"
 
-func openAPFS(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error) {
+func openAPFS(ctx context.Context, r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error) {
 	c, err := apfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -40,7 +41,7 @@ func openAPFS(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, er
 				continue
 			}
 			if err == nil {
-				err = v.Unlock(given)
+				err = v.Unlock(ctx, given.list, given.apfs)
 			}
 			if err != nil {
 				skipped = append(skipped, skippedWithError(name, unlockError(err)))

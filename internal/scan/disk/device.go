@@ -2,6 +2,7 @@ package disk
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,12 +29,14 @@ const (
 // Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
 // and with ErrNotDisk for another file; r must stay open while the volumes are used. Encrypted parts are skipped.
 func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
-	return VolumesWithKeys(r, size, nil)
+	return VolumesWithKeys(context.Background(), r, size, nil)
 }
 
-// VolumesWithKeys is Volumes with keys for parts that are encrypted with LUKS, and for encrypted APFS volumes:
-// passphrases, recovery keys, or the contents of key files, which are tried in this order.
-func VolumesWithKeys(r io.ReaderAt, size int64, keys [][]byte) (vols []Volume, skipped []Skipped, err error) {
+// VolumesWithKeys is Volumes with keys for parts that are encrypted with LUKS, and for encrypted APFS volumes; nil is
+// none. Once ctx has ended, it opens no other part, and returns the cause.
+func VolumesWithKeys(
+	ctx context.Context, r io.ReaderAt, size int64, keys *Keys,
+) (vols []Volume, skipped []Skipped, err error) {
 	parts, err := Partitions(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -41,7 +44,7 @@ func VolumesWithKeys(r io.ReaderAt, size int64, keys [][]byte) (vols []Volume, s
 	f := volumeFinder{keys: keyring{keys: keys}}
 	for _, p := range parts {
 		v, s := len(f.vols), len(f.skipped)
-		f.find(device{r: io.NewSectionReader(r, p.Start, p.Length), part: p})
+		f.find(ctx, device{r: io.NewSectionReader(r, p.Start, p.Length), part: p})
 		for i := range f.vols[v:] {
 			f.vols[v+i].Start, f.vols[v+i].Length = p.Start, p.Length
 		}
@@ -51,7 +54,10 @@ func VolumesWithKeys(r io.ReaderAt, size int64, keys [][]byte) (vols []Volume, s
 		}
 	}
 	for len(f.physical) > 0 {
-		f.findLogical()
+		f.findLogical(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
 	}
 	return f.vols, f.skipped, nil
 }
@@ -86,15 +92,28 @@ type volumeFinder struct {
 	logical  int              // number of logical volumes
 }
 
-// keyring has the keys for encrypted parts.
-type keyring struct {
-	keys    [][]byte
-	unlocks int // parts for which keys were tried
+// Keys are the keys for the encrypted parts of all disks of a source, and the limit of the work of trying them. They
+// are not safe for concurrent use. A source that is opened again has new ones: it takes the same work again.
+type Keys struct {
+	list [][]byte
+	luks *luks.Budget
+	apfs *keybag.Budget
 }
 
-// take returns the keys for another part; none if none were given.
-func (k *keyring) take() ([][]byte, error) {
-	if len(k.keys) == 0 {
+// NewKeys returns passphrases, recovery keys, or the contents of key files, which are tried in this order.
+func NewKeys(list [][]byte) *Keys {
+	return &Keys{list: list, luks: luks.NewBudget(), apfs: keybag.NewBudget()}
+}
+
+// keyring has the keys for the encrypted parts of a disk.
+type keyring struct {
+	keys    *Keys // nil: none
+	unlocks int   // parts for which keys were tried
+}
+
+// take returns the keys for another part; nil if none were given.
+func (k *keyring) take() (*Keys, error) {
+	if k.keys == nil || len(k.keys.list) == 0 {
 		return nil, nil
 	}
 	if k.unlocks == maxUnlocks {
@@ -141,9 +160,11 @@ func (f *volumeFinder) fail(d device, what string, err error) {
 }
 
 // find adds the volumes of a device.
-func (f *volumeFinder) find(d device) {
+func (f *volumeFinder) find(ctx context.Context, d device) {
 	p := d.part
 	switch {
+	case ctx.Err() != nil:
+		return
 	case p.Err != nil:
 		f.fail(d, "the extended partition", p.Err)
 		return
@@ -163,7 +184,7 @@ func (f *volumeFinder) find(d device) {
 	case (k.name == formatLUKS || k.name == formatLVM) && d.depth == maxDeviceDepth:
 		f.skip(d, Skipped{Name: d.displayName(k.name), Reason: reasonNested, MayHavePackages: true})
 	case k.name == formatLUKS:
-		f.findEncrypted(d)
+		f.findEncrypted(ctx, d)
 	case k.name == formatLVM:
 		v, err := lvm.Open(d.r, p.Length)
 		if err != nil {
@@ -172,12 +193,12 @@ func (f *volumeFinder) find(d device) {
 		}
 		f.physical = append(f.physical, physicalVolume{v, d})
 	default:
-		f.open(d, k)
+		f.open(ctx, d, k)
 	}
 }
 
 // open opens the file systems of a device.
-func (f *volumeFinder) open(d device, k contentKind) {
+func (f *volumeFinder) open(ctx context.Context, d device, k contentKind) {
 	open := openers[k.name]
 	if open == nil {
 		s := Skipped{Name: d.displayName(k.name), Reason: k.reason, MayHavePackages: k.mayHavePackages}
@@ -187,7 +208,7 @@ func (f *volumeFinder) open(d device, k contentKind) {
 		f.skip(d, s)
 		return
 	}
-	vols, skipped, err := open(d.r, d.part.Length, &f.keys)
+	vols, skipped, err := open(ctx, d.r, d.part.Length, &f.keys)
 	if err != nil {
 		skipped = append(skipped, skippedWithError(d.displayName(k.name), withAdvice(err)))
 	}
@@ -202,7 +223,7 @@ func (f *volumeFinder) open(d device, k contentKind) {
 }
 
 // findEncrypted adds the volumes of a device that is encrypted with LUKS.
-func (f *volumeFinder) findEncrypted(d device) {
+func (f *volumeFinder) findEncrypted(ctx context.Context, d device) {
 	c, err := luks.Open(d.r, d.part.Length)
 	if err != nil {
 		f.skip(d, Skipped{
@@ -220,17 +241,17 @@ func (f *volumeFinder) findEncrypted(d device) {
 		f.skip(d, Skipped{Name: d.displayName(formatLUKS), Reason: reasonNoKey, MayHavePackages: true})
 		return
 	}
-	plain, err := c.Unlock(keys)
+	plain, err := c.Unlock(ctx, keys.list, keys.luks)
 	if err != nil {
 		f.fail(d, formatLUKS, unlockError(err))
 		return
 	}
 	d.r, d.part.Length, d.isLUKS, d.depth = plain, plain.Size(), true, d.depth+1
-	f.find(d)
+	f.find(ctx, d)
 }
 
 // findLogical adds what is in the logical volumes of the physical volumes found so far.
-func (f *volumeFinder) findLogical() {
+func (f *volumeFinder) findLogical(ctx context.Context) {
 	devices := map[*lvm.PhysicalVolume]device{}
 	list, depth := make([]*lvm.PhysicalVolume, len(f.physical)), 0
 	for i, v := range f.physical {
@@ -258,7 +279,7 @@ func (f *volumeFinder) findLogical() {
 			})
 			continue
 		}
-		f.find(device{
+		f.find(ctx, device{
 			r: v.Device, part: Partition{Length: v.Device.Size()}, volume: v.Name, depth: depth,
 		})
 	}

@@ -41,7 +41,7 @@ func contents(t testing.TB, m []byte, keys ...string) []string {
 	for _, k := range keys {
 		list = append(list, []byte(k))
 	}
-	vols, skipped, err := disk.VolumesWithKeys(bytes.NewReader(m), int64(len(m)), list)
+	vols, skipped, err := disk.VolumesWithKeys(t.Context(), bytes.NewReader(m), int64(len(m)), disk.NewKeys(list))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,8 @@ func TestEncrypted(t *testing.T) {
 	equalLines(t, contents(t, m, "other"), boot, `3 ext4 "plain" "hello\n" <nil> mapped true`,
 		"2 partition 2 (LUKS): "+wrongKey+", true", "4 partition 4 (LUKS): "+wrongKey+", true")
 	equalLines(t, contents(t, nested, "secret"), `0 ext4 "plain" "hello\n" <nil> mapped true`)
-	_, skipped, err := disk.VolumesWithKeys(bytes.NewReader(plain), int64(len(plain)), [][]byte{[]byte("x")})
+	_, skipped, err := disk.VolumesWithKeys(t.Context(), bytes.NewReader(plain), int64(len(plain)),
+		disk.NewKeys([][]byte{[]byte("x")}))
 	if err != nil || len(skipped) != 1 || !errors.Is(skipped[0].Err, luks.ErrWrongKey) {
 		t.Errorf("%v, %v", skipped, err)
 	}

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ type Skipped struct {
 }
 
 // openFunc opens the volumes of a partition of a format.
-type openFunc func(r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error)
+type openFunc func(ctx context.Context, r io.ReaderAt, size int64, keys *keyring) ([]Volume, []Skipped, error)
 
 // openers are the supported formats.
 var openers = map[string]openFunc{
@@ -61,7 +62,7 @@ func (p Partition) displayName(what string) string {
 	return fmt.Sprintf("partition %d %q (%s)", p.Index, p.Name, what)
 }
 
-func openExt4(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
+func openExt4(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := ext4.Open(r, size)
 	if err != nil {
 		if errors.Is(err, ext4.ErrNotExt) {
@@ -76,7 +77,7 @@ func openExt4(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error
 	return []Volume{{Name: name, Format: formatExt4, FS: f, Notes: f.Notes()}}, nil, nil
 }
 
-func openXFS(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
+func openXFS(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := xfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -85,7 +86,7 @@ func openXFS(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error)
 }
 
 // openBtrfs returns the tree of the default subvolume, and where that is not the top level the rest as another volume.
-func openBtrfs(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
+func openBtrfs(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := btrfs.Open(r, size)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +99,7 @@ func openBtrfs(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, erro
 	return vols, nil, err
 }
 
-func openHFSPlus(r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
+func openHFSPlus(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
 	f, err := hfsplus.Open(r, size)
 	if err != nil {
 		return nil, nil, err

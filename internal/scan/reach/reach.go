@@ -59,6 +59,9 @@ func Resolve(ctx context.Context, db DB, findings []match.Finding, open func() (
 		return nil, err
 	}
 	files, err := open()
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		return []Unread{{"/", err}}, nil
 	}

@@ -262,8 +262,10 @@ func TestErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := reach.Resolve(ctx, db, list, open); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	for _, open := range []func() (reach.Files, error){open, func() (reach.Files, error) { return nil, ctx.Err() }} {
+		if _, err := reach.Resolve(ctx, db, list, open); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 }
 

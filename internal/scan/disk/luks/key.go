@@ -2,6 +2,7 @@ package luks
 
 import (
 	"bytes"
+	"context"
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -21,8 +22,8 @@ import (
 const (
 	maxMemoryKiB     = 1 << 20
 	maxLanes         = 64
-	maxPasses        = 256 << 20 // Argon2: passes times memory in KiB, of all attempts
-	maxIterations    = 256 << 20 // PBKDF2: of all attempts
+	maxPasses        = 256 << 20 // Argon2: passes times memory in KiB, of all attempts of a scan
+	maxIterations    = 256 << 20 // PBKDF2: of all attempts of a scan
 	maxStripes       = 1 << 14
 	minKeyBytes      = 32 // one AES-128 key for data, one for the tweak
 	maxKeyBytes      = 64
@@ -70,7 +71,7 @@ func (d *derivation) check() error {
 		return unsupported("the key derivation %q is not supported here", shortened(d.kind))
 	}
 	switch {
-	case d.memoryKiB < 8 || d.lanes < 1 || d.lanes > maxLanes:
+	case d.lanes < 1 || d.lanes > maxLanes || d.memoryKiB < 8*d.lanes: // Argon2 takes no less
 		return damaged("a key derivation has %d KiB of memory and %d lanes", d.memoryKiB, d.lanes)
 	case d.memoryKiB > maxMemoryKiB:
 		return fmt.Errorf("its key derivation takes %d KiB of memory, more than the limit of %d KiB (1 GiB): "+
@@ -82,23 +83,49 @@ func (d *derivation) check() error {
 	return nil
 }
 
-// budget limits the work of all derivations of a container.
-type budget struct{ passes, iterations int64 }
+// Budget limits the work of all attempts that share it. It is not safe for concurrent use.
+type Budget struct{ left work }
 
-var errBudget = errors.New("its other key slots take too much time to try")
+// NewBudget returns the budget of a scan: some minutes of one processor.
+func NewBudget() *Budget { return &Budget{work{passes: maxPasses, iterations: maxIterations}} }
 
-func (b *budget) spend(list ...*derivation) error {
-	for _, d := range list {
-		if d.kind == kdfPBKDF2 {
-			b.iterations -= d.iterations
-		} else {
-			b.passes -= d.iterations * d.memoryKiB
-		}
-	}
-	if b.iterations < 0 || b.passes < 0 {
+var errBudget = errors.New("not all of its key slots were tried: the key derivations of a scan would take too much " +
+	"time")
+
+// spend takes the work of an attempt, or nothing.
+func (b *Budget) spend(w work) error {
+	if w.passes > b.left.passes || w.iterations > b.left.iterations {
 		return errBudget
 	}
+	b.left.passes -= w.passes
+	b.left.iterations -= w.iterations
 	return nil
+}
+
+// work is passes of Argon2 times KiB, and iterations of PBKDF2 or what takes as long.
+type work struct{ passes, iterations int64 }
+
+// work returns what trying one key takes.
+func (s *keySlot) work() work {
+	w := work{iterations: int64(s.stripes) * hashesOf(s.hash, s.keyBytes)}
+	w.add(&s.kdf, s.areaKey)
+	w.add(&s.digest.pbkdf2, len(s.digest.want))
+	return w
+}
+
+// add adds the derivation of a key of some bytes.
+func (w *work) add(d *derivation, length int) {
+	if d.kind == kdfPBKDF2 {
+		w.iterations += d.iterations * hashesOf(d.hash, length)
+	} else {
+		w.passes += d.iterations * d.memoryKiB
+	}
+}
+
+// hashesOf returns how many hashes have some bytes.
+func hashesOf(name string, length int) int64 {
+	size := hashes[name]().Size()
+	return int64((length + size - 1) / size)
 }
 
 // derive derives a key of some bytes.
@@ -164,11 +191,12 @@ func (c *Container) checkSlots() error {
 
 // Cost returns the work of trying one key with all key slots: iterations of PBKDF2, and passes of Argon2 times KiB.
 func (c *Container) Cost() int64 {
-	left := budget{}
+	var sum int64
 	for i := range c.slots {
-		_ = left.spend(&c.slots[i].kdf, &c.slots[i].digest.pbkdf2)
+		w := c.slots[i].work()
+		sum += w.passes + w.iterations
 	}
-	return -left.iterations - left.passes
+	return sum
 }
 
 // joinErrors returns some errors as one line.
@@ -181,15 +209,17 @@ func joinErrors(list []error) error {
 }
 
 // Unlock returns the decrypted data, with the first key that opens a key slot; ErrWrongKey when there is none. A key
-// is a passphrase, or the content of a key file. One call takes at most some minutes and 1 GiB of memory, usually
-// seconds.
-func (c *Container) Unlock(keys [][]byte) (*Device, error) {
-	left := budget{passes: maxPasses, iterations: maxIterations}
+// is a passphrase, or the content of a key file. All calls with one budget take at most some minutes, usually seconds,
+// and 1 GiB of memory. Once ctx has ended, no other key slot is tried.
+func (c *Container) Unlock(ctx context.Context, keys [][]byte, b *Budget) (*Device, error) {
 	for _, key := range keys {
 		for i := range c.slots {
 			s := &c.slots[i]
-			if err := left.spend(&s.kdf, &s.digest.pbkdf2); err != nil {
-				return nil, fmt.Errorf("%w; %w", ErrWrongKey, err)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err := b.spend(s.work()); err != nil {
+				return nil, err
 			}
 			volumeKey, err := c.openSlot(s, key)
 			if err != nil {

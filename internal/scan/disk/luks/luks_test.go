@@ -2,6 +2,7 @@ package luks_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -37,7 +38,7 @@ func unlock(b []byte, keys ...string) (*luks.Device, error) {
 	for _, k := range keys {
 		list = append(list, []byte(k))
 	}
-	return c.Unlock(list)
+	return c.Unlock(context.Background(), list, luks.NewBudget())
 }
 
 // The bytes are those that cryptsetup and qemu-img encrypted.
@@ -137,6 +138,7 @@ func TestRefused(t *testing.T) {
 		{`"time":4`, `"time":4194305`, "passes over 64 KiB of memory, more than the limit"},
 		{`"time":4`, `"time":-4`, "-4 iterations"},
 		{`"cpus":1`, `"cpus":0`, "0 lanes"},
+		{`"cpus":1`, `"cpus":64`, "64 KiB of memory and 64 lanes"},
 		{`"iterations":1000,`, `"iterations":2000000000,`, "iterations"},
 		{`"type":"argon2i"`, `"type":"balloon"`, `the key derivation "balloon" is not supported here`},
 		{`"stripes":4000`, `"stripes":400000`, "in 400000 stripes"},
@@ -255,7 +257,7 @@ func readSome(t *testing.T, b []byte) {
 	if err != nil || c.Cost() > 1<<20 {
 		return
 	}
-	d, err := c.Unlock([][]byte{[]byte("secret")})
+	d, err := c.Unlock(t.Context(), [][]byte{[]byte("secret")}, luks.NewBudget())
 	if err != nil {
 		return
 	}

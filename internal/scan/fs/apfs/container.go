@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
@@ -41,9 +40,6 @@ type Container struct {
 	lostVolumes  []error // of volumes that cannot be read
 	truncatedErr error   // of an image that ends before its container
 	notes        []string
-
-	mu     sync.Mutex // guards the field below
-	budget *keybag.Budget
 }
 
 // superblock is what is read of a container's superblock.
@@ -92,7 +88,7 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 // uses the newest of the checkpoints that have the most of its volumes; Notes describes what it
 // passed over, and UnreadableParts the volumes that no checkpoint has.
 func Open(r io.ReaderAt, size int64) (*Container, error) {
-	c := &Container{budget: keybag.NewBudget()}
+	c := &Container{}
 	hint, err := c.findSuperblock(r, size)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package apfs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -18,9 +19,9 @@ func (v *Volume) isLocked() bool {
 
 // Unlock makes an encrypted volume readable with the first key that is a password of one of its users, or a recovery
 // key. keybag.ErrWrongKey is in the chain of the error when there is none. One call takes some seconds for each user
-// and key, and at most minutes.
-func (v *Volume) Unlock(keys [][]byte) error {
-	key, err := v.key(keys)
+// and key, and all calls with one budget at most minutes. Once ctx has ended, no other key is tried.
+func (v *Volume) Unlock(ctx context.Context, keys [][]byte, b *keybag.Budget) error {
+	key, err := v.key(ctx, keys, b)
 	if err != nil {
 		return fmt.Errorf("unlock volume %q: %w", v.superblock.name, err)
 	}
@@ -35,7 +36,7 @@ func (v *Volume) Unlock(keys [][]byte) error {
 }
 
 // key returns the key of the volume.
-func (v *Volume) key(keys [][]byte) ([]byte, error) {
+func (v *Volume) key(ctx context.Context, keys [][]byte, b *keybag.Budget) ([]byte, error) {
 	switch sb := v.superblock; {
 	case sb.flags&flagOneKey == 0:
 		return nil, fmt.Errorf("its files have different keys, which are in hardware: %w", ErrUnsupported)
@@ -66,9 +67,7 @@ func (v *Volume) key(keys [][]byte) ([]byte, error) {
 			unlock = append(unlock, e.Data)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return keybag.VolumeKey(volumeKey, unlock, keys, c.budget)
+	return keybag.VolumeKey(ctx, volumeKey, unlock, keys, b)
 }
 
 // find returns the data of an entry; nil for none.

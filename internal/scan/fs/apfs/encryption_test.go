@@ -52,10 +52,12 @@ func TestUnlock(t *testing.T) {
 				if _, err := vault.FS(); !errors.Is(err, apfs.ErrEncrypted) {
 					t.Errorf("locked: %v", err)
 				}
-				if err := vault.Unlock([][]byte{[]byte("wrong")}); !errors.Is(err, keybag.ErrWrongKey) {
+				err = vault.Unlock(t.Context(), [][]byte{[]byte("wrong")}, keybag.NewBudget())
+				if !errors.Is(err, keybag.ErrWrongKey) {
 					t.Errorf("a wrong password: %v", err)
 				}
-				if err := vault.Unlock([][]byte{[]byte("wrong"), []byte(password)}); err != nil {
+				if err := vault.Unlock(t.Context(), [][]byte{[]byte("wrong"), []byte(password)},
+					keybag.NewBudget()); err != nil {
 					t.Fatal(err)
 				}
 				f, err := vault.FS()
@@ -83,7 +85,7 @@ func TestReadsOfEncrypted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Volumes()[0].Unlock([][]byte{[]byte("p")}); err != nil {
+	if err := c.Volumes()[0].Unlock(t.Context(), [][]byte{[]byte("p")}, keybag.NewBudget()); err != nil {
 		t.Fatal(err)
 	}
 	fsys, err := c.Volumes()[0].FS()
@@ -139,7 +141,8 @@ func TestRefusedUnlock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := container.Volumes()[0].Unlock([][]byte{[]byte(passwords[0])}); err == nil ||
+			if err := container.Volumes()[0].Unlock(t.Context(), [][]byte{[]byte(passwords[0])},
+				keybag.NewBudget()); err == nil ||
 				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

@@ -2,6 +2,7 @@ package apfs_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/keybag"
 )
 
 // small are containers of few blocks with many features.
@@ -85,7 +87,7 @@ func readAll(b []byte) (readable int) {
 	}
 	for _, v := range c.Volumes() {
 		if v.Encrypted() {
-			_ = v.Unlock([][]byte{[]byte(passwords[0])})
+			_ = v.Unlock(context.Background(), [][]byte{[]byte(passwords[0])}, keybag.NewBudget())
 		}
 		list, _ := v.Snapshots()
 		for _, s := range list[:min(len(list), 3)] {

@@ -1,6 +1,7 @@
 package keybag
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/hmac"
 	"crypto/pbkdf2"
@@ -103,13 +104,14 @@ func parseRecord(b []byte, hasPassword bool) (*record, error) {
 	return r, nil
 }
 
-// Budget limits the iterations of key derivations.
+// Budget limits the iterations of all key derivations that share it. It is not safe for concurrent use.
 type Budget struct{ left uint64 }
 
-// NewBudget returns a budget that all volumes of a container share: some minutes of one processor.
+// NewBudget returns the budget of a scan: some minutes of one processor.
 func NewBudget() *Budget { return &Budget{left: 256 << 20} }
 
-var errBudget = errors.New("its other key records take too much time to try")
+var errBudget = errors.New("not all of its key records were tried: the key derivations of a scan would take too " +
+	"much time")
 
 func (b *Budget) spend(n uint64) error {
 	if n > b.left {
@@ -121,8 +123,8 @@ func (b *Budget) spend(n uint64) error {
 
 // VolumeKey returns the key of a volume. volumeKey is its entry TagVolumeKey, unlock are the entries TagUnlockRecords
 // of its keybag, and keys are passwords and recovery keys, which are tried in this order. ErrWrongKey: none opens an
-// entry.
-func VolumeKey(volumeKey []byte, unlock [][]byte, keys [][]byte, b *Budget) ([]byte, error) {
+// entry. Once ctx has ended, no other key is tried.
+func VolumeKey(ctx context.Context, volumeKey []byte, unlock, keys [][]byte, b *Budget) ([]byte, error) {
 	volume, err := parseRecord(volumeKey, false)
 	if err != nil {
 		return nil, err
@@ -135,8 +137,11 @@ func VolumeKey(volumeKey []byte, unlock [][]byte, keys [][]byte, b *Budget) ([]b
 			continue
 		}
 		for _, key := range keys {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			if err := b.spend(r.iterations); err != nil {
-				return nil, fmt.Errorf("%w; %w", ErrWrongKey, err)
+				return nil, err
 			}
 			derived, err := pbkdf2.Key(sha256.New, string(key), r.salt, int(r.iterations), KeyBytes)
 			if err != nil {
