@@ -27,11 +27,11 @@ func (i *Inventory) catalogContainer(ctx context.Context, o Options) error {
 		if err != nil {
 			return nil, nil, err
 		}
-		v, err := i.mergeLayers(ctx, img, o)
+		v, tree, err := i.mergeLayers(ctx, img, o)
 		if err != nil {
 			return nil, nil, errors.Join(err, img.Close())
 		}
-		return []volume{v}, layersCloser{v.fs.(*container.Tree), img}, nil
+		return []volume{v}, layersCloser{tree, img}, nil
 	})
 }
 
@@ -47,7 +47,9 @@ func (c layersCloser) Close() error {
 }
 
 // mergeLayers returns the merged layers of an image, and records what cannot be read.
-func (i *Inventory) mergeLayers(ctx context.Context, img *container.Image, o Options) (volume, error) {
+func (i *Inventory) mergeLayers(
+	ctx context.Context, img *container.Image, o Options,
+) (volume, *container.Tree, error) {
 	i.Container = ContainerImage{Ref: img.Ref, Digest: img.Digest, Platform: img.Platform}
 	if img.Others > 0 {
 		i.Notes = append(i.Notes, fmt.Sprintf("of %d images in the file, %s was scanned", img.Others+1, img))
@@ -60,9 +62,9 @@ func (i *Inventory) mergeLayers(ctx context.Context, img *container.Image, o Opt
 	}
 	tree, err := img.Tree(ctx, co)
 	if err != nil {
-		return v, err
+		return v, nil, err
 	}
-	v.fs = tree
+	v.open = opened(tree)
 	for _, s := range tree.Skipped {
 		i.Skipped = append(i.Skipped, Skipped{Name: s.Name, Reason: s.Reason, MayHavePackages: true})
 	}
@@ -70,5 +72,5 @@ func (i *Inventory) mergeLayers(ctx context.Context, img *container.Image, o Opt
 		i.Warnings = append(i.Warnings, catalog.Warning{Path: p.Path, Message: p.Message})
 	}
 	i.Unreadable += tree.ProblemCount
-	return v, nil
+	return v, tree, nil
 }

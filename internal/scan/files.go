@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
@@ -31,10 +32,22 @@ func (i *Inventory) catalogOpened(ctx context.Context, o Options, open openVolum
 	return i.catalogVolumes(ctx, volumes, o)
 }
 
+// maxOpenVolumes is how many volumes stay open for the next file: a Mac has two in one tree.
+const maxOpenVolumes = 2
+
 // Files are the files of a cataloged source, safe for concurrent use.
 type Files struct {
 	volumes []volume // those with the longest mount paths first
 	closer  io.Closer
+
+	mu     sync.Mutex   // guards the field below
+	recent []openVolume // those that were used last, the newest first
+}
+
+// openVolume is a volume whose files are open.
+type openVolume struct {
+	index int
+	files fs.FS
 }
 
 // OpenFiles opens the source again, to read files that have packages. For a template it must be called before
@@ -53,18 +66,22 @@ func (i *Inventory) OpenFiles(ctx context.Context) (*Files, error) {
 	}
 	assignMountPaths(volumes)
 	slices.SortStableFunc(volumes, func(a, b volume) int { return -cmp.Compare(len(a.MountPath), len(b.MountPath)) })
-	return &Files{volumes, closer}, nil
+	return &Files{volumes: volumes, closer: closer}, nil
 }
 
 // OpenFile opens the file at a location of a package, and returns its size. Reads fail once ctx has ended.
 func (f *Files) OpenFile(ctx context.Context, location string) (catalog.Content, int64, io.Closer, error) {
 	err := fs.ErrNotExist
-	for _, v := range f.volumes { // two volumes of a Mac may make one tree
+	for k, v := range f.volumes { // two volumes of a Mac may make one tree
 		name, ok := strings.CutPrefix(location, strings.TrimSuffix(v.MountPath, "/")+"/")
 		if !ok {
 			continue
 		}
-		r, size, closer, openErr := catalog.OpenFile(ctx, v.fs, name)
+		files, openErr := f.openVolume(k)
+		if openErr != nil {
+			return nil, 0, nil, openErr
+		}
+		r, size, closer, openErr := catalog.OpenFile(ctx, files, name)
 		if openErr == nil {
 			return r, size, closer, nil
 		}
@@ -73,6 +90,27 @@ func (f *Files) OpenFile(ctx context.Context, location string) (catalog.Content,
 		}
 	}
 	return nil, 0, nil, err
+}
+
+// openVolume returns the files of a volume. What was used longest ago is freed.
+func (f *Files) openVolume(k int) (fs.FS, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.recent, func(o openVolume) bool { return o.index == k })
+	if at < 0 {
+		files, err := f.volumes[k].open()
+		if err != nil {
+			return nil, err
+		}
+		f.recent = append(f.recent, openVolume{k, files})
+		at = len(f.recent) - 1
+	}
+	used := f.recent[at]
+	f.recent = slices.Insert(slices.Delete(f.recent, at, at+1), 0, used)
+	if len(f.recent) > maxOpenVolumes {
+		f.recent = slices.Delete(f.recent, maxOpenVolumes, len(f.recent))
+	}
+	return used.files, nil
 }
 
 // Close closes the source.

@@ -33,11 +33,11 @@ func TestOpenFile(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	inv := &Inventory{open: func(context.Context, *Inventory) ([]volume, io.Closer, error) {
 		return []volume{
-			{Volume: Volume{Name: "S", Role: "system"}, group: "g", fs: fstest.MapFS{
+			{Volume: Volume{Name: "S", Role: "system"}, group: "g", open: opened(fstest.MapFS{
 				"usr/bin/s": file("system"), "both": file("of the system"),
-			}},
-			{Volume: Volume{Name: "D", Role: "data"}, group: "g", fs: fstest.MapFS{"Users/x": file("data")}},
-			{Volume: Volume{Name: "More"}, fs: fstest.MapFS{"usr/bin/s": file("more")}},
+			})},
+			{Volume: Volume{Name: "D", Role: "data"}, group: "g", open: opened(fstest.MapFS{"Users/x": file("data")})},
+			{Volume: Volume{Name: "More"}, open: opened(fstest.MapFS{"usr/bin/s": file("more")})},
 		}, io.NopCloser(nil), nil
 	}}
 	files, err := inv.OpenFiles(t.Context())

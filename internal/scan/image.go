@@ -62,29 +62,30 @@ func (i *Inventory) openVolumes(ctx context.Context, d namedDisk, keys *disk.Key
 				Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
 			continue
 		}
-		files, err := volumeFS(v, o.Snapshot)
+		open := openerOf(v, o.Snapshot)
+		files, err := open()
 		if err != nil {
 			i.Skipped = append(i.Skipped,
 				Skipped{Name: on + label, Reason: err.Error(), MayHavePackages: !errors.Is(err, apfs.ErrNoSnapshot)})
 			continue
 		}
 		out = append(out, volume{
-			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: files,
-			start: v.Start, length: v.Length, mapped: v.IsMapped,
+			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group,
+			bootRank: bootRank(v.Role, files), open: open, start: v.Start, length: v.Length, mapped: v.IsMapped,
 		})
 	}
 	return out, nil
 }
 
-// volumeFS returns the files of a volume, or of its snapshot with a name.
-func volumeFS(v disk.Volume, snapshot string) (fs.FS, error) {
+// openerOf returns what opens the files of a volume, or of its snapshot with a name.
+func openerOf(v disk.Volume, snapshot string) func() (fs.FS, error) {
 	switch {
 	case snapshot == "":
-		return v.FS, nil
+		return v.Open
 	case v.Snapshot == nil:
-		return nil, apfs.ErrNoSnapshot
+		return func() (fs.FS, error) { return nil, apfs.ErrNoSnapshot }
 	}
-	return v.Snapshot(snapshot)
+	return func() (fs.FS, error) { return v.Snapshot(snapshot) }
 }
 
 // partitionName formats the name of a part of a disk, which may name its partition already.

@@ -99,7 +99,7 @@ func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
 		if err != nil {
 			return nil, nil, err
 		}
-		return []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: dirFormat}}}, closer, nil
+		return []volume{{open: opened(root), Volume: Volume{Name: i.Source.Target, Format: dirFormat}}}, closer, nil
 	})
 }
 
@@ -120,13 +120,19 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 // volume is a file system to catalog.
 type volume struct {
 	Volume
-	group  string // those of one group are one tree
-	fs     fs.FS
-	disk   *disk.Disk // of a template; nil: the volume is on a file, or a directory
-	start  int64      // offset on the disk in bytes
-	length int64      // bytes
-	mapped bool       // its bytes are not those of the disk from start on
+	group    string     // those of one group are one tree
+	bootRank int        // how likely it is the boot volume of a machine
+	disk     *disk.Disk // of a template; nil: the volume is on a file, or a directory
+	start    int64      // offset on the disk in bytes
+	length   int64      // bytes
+	mapped   bool       // its bytes are not those of the disk from start on
+
+	// open returns the files. A disk may have a thousand volumes: what one caches is freed with its files.
+	open func() (fs.FS, error)
 }
+
+// opened returns the function of files that are open.
+func opened(files fs.FS) func() (fs.FS, error) { return func() (fs.FS, error) { return files, nil } }
 
 // catalogVolumes catalogs volumes, and assigns each a path in one tree.
 func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Options) error {
@@ -138,23 +144,13 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 	}
 	assignMountPaths(volumes)
 	var all []catalog.Package
-	for k := range volumes {
-		v := volumes[k]
-		volumes[k].fs = nil // a disk may have a thousand: what one caches is freed before the next one is read
+	for _, v := range volumes {
 		if o.excludesVolume(v.MountPath) {
 			i.Excluded++
 			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: "the volume is excluded, as was asked for"})
 			continue
 		}
-		options := v.catalogOptions(o)
-		var kept *keptSteps
-		if o.Exclude == nil {
-			kept = v.loadSteps(o.Cache, options.Extractors)
-		}
-		if kept != nil {
-			options.Steps = kept.steps
-		}
-		res, err := catalog.Scan(ctx, v.fs, options)
+		res, kept, err := v.scan(ctx, o)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -178,4 +174,22 @@ func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Opti
 		i.Packages = catalog.Merge(all)
 	}
 	return nil
+}
+
+// scan opens and catalogs a volume.
+func (v *volume) scan(ctx context.Context, o Options) (*catalog.Result, *keptSteps, error) {
+	files, err := v.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	options := v.catalogOptions(o)
+	var kept *keptSteps
+	if o.Exclude == nil {
+		kept = v.loadSteps(files, o.Cache, options.Extractors)
+	}
+	if kept != nil {
+		options.Steps = kept.steps
+	}
+	res, err := catalog.Scan(ctx, files, options)
+	return res, kept, err
 }

@@ -33,8 +33,8 @@ type keptSteps struct {
 // loadSteps returns the steps of the nearest version of a volume that was scanned before, or none yet for its
 // first scan. It returns nil for volumes whose steps cannot be kept: those on files, encrypted and logical ones, and
 // other file systems than ext2 to ext4.
-func (v *volume) loadSteps(cache *stepcache.Cache, extractors []catalog.Extractor) *keptSteps {
-	files, ok := v.fs.(*ext4.FS)
+func (v *volume) loadSteps(tree fs.FS, cache *stepcache.Cache, extractors []catalog.Extractor) *keptSteps {
+	files, ok := tree.(*ext4.FS)
 	if !ok || cache == nil || v.disk == nil || v.mapped {
 		return nil
 	}

@@ -22,8 +22,8 @@ func assignMountPaths(volumes []volume) {
 	if len(volumes) == 0 {
 		return
 	}
-	root := slices.MaxFunc(volumes, func(a, b volume) int { return cmp.Compare(a.bootRank(), b.bootRank()) })
-	at := slices.IndexFunc(volumes, func(v volume) bool { return v.bootRank() == root.bootRank() })
+	root := slices.MaxFunc(volumes, func(a, b volume) int { return cmp.Compare(a.bootRank, b.bootRank) })
+	at := slices.IndexFunc(volumes, func(v volume) bool { return v.bootRank == root.bootRank })
 	taken := map[string]bool{}
 	for i := range volumes {
 		v := &volumes[i]
@@ -47,16 +47,16 @@ func (v *volume) sameTree(w volume) bool {
 		(v.Role == roleSystem || v.Role == roleData) && (w.Role == roleSystem || w.Role == roleData)
 }
 
-// bootRank returns how likely a volume is the boot volume of a machine.
-func (v *volume) bootRank() int {
-	switch v.Role {
+// bootRank returns how likely a volume with a role and files is the boot volume of a machine.
+func bootRank(role string, files fs.FS) int {
+	switch role {
 	case roleSystem:
 		return 4
 	case roleData:
 		return 3
 	}
 	for rank, names := range [][]string{{"usr", "opt", "Users"}, {"etc", "Applications"}} {
-		if slices.ContainsFunc(names, func(n string) bool { _, err := fs.Stat(v.fs, n); return err == nil }) {
+		if slices.ContainsFunc(names, func(n string) bool { _, err := fs.Stat(files, n); return err == nil }) {
 			return rank + 1
 		}
 	}

@@ -39,7 +39,7 @@ func TestParseSource(t *testing.T) {
 func TestMount(t *testing.T) {
 	linux := fstest.MapFS{"etc/passwd": {}, "usr/bin/x": {}}
 	v := func(name, role, group string, files fstest.MapFS) volume {
-		return volume{Volume: Volume{Name: name, Role: role}, group: group, fs: files}
+		return volume{Volume: Volume{Name: name, Role: role}, group: group, bootRank: bootRank(role, files)}
 	}
 	for name, c := range map[string]struct {
 		volumes []volume

@@ -46,7 +46,11 @@ func apfsTest(_ context.Context, s *stage, dir string) (*made, error) {
 	return &made{dir: dir, raw: image, compare: func(vols []disk.Volume, r *row) error {
 		got := map[string]string{}
 		for k, v := range vols {
-			if err := sumFiles(v.FS, fmt.Sprintf("vol%d/", k+1), got); err != nil {
+			files, err := v.Open()
+			if err != nil {
+				return err
+			}
+			if err := sumFiles(files, fmt.Sprintf("vol%d/", k+1), got); err != nil {
 				return err
 			}
 		}
@@ -150,7 +154,11 @@ func apfsMac(_ context.Context, s *stage, dir string) (*made, error) {
 		if len(vols) != 1 || vols[0].Name != want.VolumeName {
 			return fmt.Errorf("volumes %+v", vols)
 		}
-		fsys, ok := vols[0].FS.(*apfs.FS)
+		files, err := vols[0].Open()
+		if err != nil {
+			return err
+		}
+		fsys, ok := files.(*apfs.FS)
 		if !ok {
 			return errors.New("it is not an APFS")
 		}
@@ -243,7 +251,11 @@ var fsapfsinfo = witness{"fsapfsinfo agrees", func(ctx context.Context, d *made,
 
 // paths adds all paths of a volume, each with its partition.
 func paths(v disk.Volume, out map[string]bool) error {
-	return fs.WalkDir(v.FS, ".", func(name string, _ fs.DirEntry, err error) error {
+	files, err := v.Open()
+	if err != nil {
+		return err
+	}
+	return fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
 		if name != "." {
 			out[fmt.Sprintf("%d/%s", v.Partition, name)] = true
 		}

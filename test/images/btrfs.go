@@ -44,7 +44,11 @@ func (x btrfsSubject) make(ctx context.Context, _ *stage, dir string) (*made, er
 		if len(vols) != 1 || vols[0].Format != "btrfs" || (vols[0].Partition == 0) == x.table {
 			return fmt.Errorf("volumes %+v", vols)
 		}
-		got, err := treetest.ListFS(vols[0].FS)
+		files, err := vols[0].Open()
+		if err != nil {
+			return err
+		}
+		got, err := treetest.ListFS(files)
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,11 @@ func (e ext4Subject) make(ctx context.Context, _ *stage, dir string) (*made, err
 		if len(vols) != 1 || vols[0].Format != "ext4" || (vols[0].Partition == 0) == e.table {
 			return fmt.Errorf("volumes %+v", vols)
 		}
-		return compareTree(want, vols[0].FS, r)
+		files, err := vols[0].Open()
+		if err != nil {
+			return err
+		}
+		return compareTree(want, files, r)
 	}}, nil
 }
 
@@ -153,7 +157,11 @@ var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *ro
 	if err != nil || len(vols) != 1 {
 		return fmt.Errorf("%d volumes, %w", len(vols), err)
 	}
-	ours, dirs, err := inodes(vols[0].FS)
+	files, err := vols[0].Open()
+	if err != nil {
+		return err
+	}
+	ours, dirs, err := inodes(files)
 	if err != nil {
 		return err
 	}

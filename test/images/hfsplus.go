@@ -59,7 +59,11 @@ func (x hfsSubject) make(ctx context.Context, _ *stage, dir string) (*made, erro
 			vols[0].Name != "Filled" {
 			return fmt.Errorf("volumes %+v", vols)
 		}
-		got, err := treetest.ListFS(vols[0].FS)
+		files, err := vols[0].Open()
+		if err != nil {
+			return err
+		}
+		got, err := treetest.ListFS(files)
 		if err != nil {
 			return err
 		}
@@ -138,7 +142,11 @@ var sevenZip = witness{"7-Zip agrees", func(ctx context.Context, d *made, r *row
 	if err != nil || len(vols) != 1 {
 		return fmt.Errorf("%d volumes, %w", len(vols), err)
 	}
-	ours, err := treetest.ListFS(vols[0].FS)
+	files, err := vols[0].Open()
+	if err != nil {
+		return err
+	}
+	ours, err := treetest.ListFS(files)
 	if err != nil {
 		return err
 	}

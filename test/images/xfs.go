@@ -48,7 +48,11 @@ func (x xfsSubject) make(ctx context.Context, _ *stage, dir string) (*made, erro
 		if len(vols) != 1 || vols[0].Format != "xfs" || (vols[0].Partition == 0) == x.table {
 			return fmt.Errorf("volumes %+v", vols)
 		}
-		got, err := treetest.ListFS(vols[0].FS)
+		files, err := vols[0].Open()
+		if err != nil {
+			return err
+		}
+		got, err := treetest.ListFS(files)
 		if err != nil {
 			return err
 		}
@@ -96,12 +100,16 @@ var xfsDB = witness{"xfs_db agrees", func(ctx context.Context, d *made, r *row) 
 		return fmt.Errorf("%d volumes, %w", len(vols), err)
 	}
 	q := xfsQuestions{want: map[string]int{}}
-	root, err := fs.Stat(vols[0].FS, ".")
+	files, err := vols[0].Open()
+	if err != nil {
+		return err
+	}
+	root, err := fs.Stat(files, ".")
 	if err != nil {
 		return err
 	}
 	q.addInode(root)
-	list, err := fs.ReadDir(vols[0].FS, ".")
+	list, err := fs.ReadDir(files, ".")
 	if err != nil {
 		return err
 	}

@@ -48,14 +48,14 @@ func openAPFS(ctx context.Context, r io.ReaderAt, size int64, keys *keyring) ([]
 				continue
 			}
 		}
-		f, err := v.FS()
-		if err != nil {
+		if _, err := v.FS(); err != nil {
 			skipped = append(skipped, skippedWithError(name, err))
 			continue
 		}
 		vols = append(vols,
 			Volume{
-				Name: stripControl(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes(),
+				Name: stripControl(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), Notes: c.Notes(),
+				Open:     func() (fs.FS, error) { return v.FS() },
 				Snapshot: func(name string) (fs.FS, error) { return v.SnapshotFS(name) },
 			})
 	}

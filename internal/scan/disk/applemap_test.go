@@ -119,7 +119,7 @@ func TestVolumesOfHFSPlus(t *testing.T) {
 	}
 	var got []string
 	for _, v := range vols {
-		b, err := fs.ReadFile(v.FS, "hello")
+		b, err := fs.ReadFile(filesOf(t, v), "hello")
 		got = append(got, fmt.Sprintf("%d %s %s %s %v %d", v.Partition, v.Format, v.Name, b, err, len(v.Notes)))
 	}
 	for _, s := range skipped {
@@ -184,7 +184,7 @@ func TestXorriso(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := treetest.ListFS(vols[0].FS)
+	got, err := treetest.ListFS(filesOf(t, vols[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

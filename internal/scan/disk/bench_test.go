@@ -60,7 +60,7 @@ func BenchmarkForms(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, _, err := treetest.Visit(v.FS); err != nil {
+				if _, _, err := treetest.Visit(filesOf(b, *v)); err != nil {
 					b.Fatal(err)
 				}
 				if err := done(); err != nil {

@@ -47,7 +47,7 @@ func contents(t testing.TB, m []byte, keys ...string) []string {
 	}
 	var got []string
 	for _, v := range vols {
-		b, err := fs.ReadFile(v.FS, "hello")
+		b, err := fs.ReadFile(filesOf(t, v), "hello")
 		got = append(got, fmt.Sprintf("%d %s %q %q %v mapped %v", v.Partition, v.Format, v.Name, b, err, v.IsMapped))
 	}
 	for _, s := range skipped {

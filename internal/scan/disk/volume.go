@@ -15,17 +15,19 @@ import (
 
 // Volume is a file system on a disk.
 type Volume struct {
-	Name      string // its name, may be ""
-	Partition int    // Index of the Partition; 0 also for a logical volume
-	Start     int64  // offset of the partition on the disk in bytes
-	Length    int64  // bytes of the partition
-	IsMapped  bool   // its bytes are not those of the disk from Start on: it is encrypted, or a logical volume
-	Format    string // "ext4" (also for ext2 and ext3), "xfs", "btrfs", "apfs" or "hfsplus"
-	Role      string // of APFS: "system", "data", ...; "" = none
-	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
-	FS        fs.FS
-	Snapshot  func(name string) (fs.FS, error) // of APFS: the files of a snapshot; nil where there are none
-	Notes     []string                         // possible errors in what is read, in sentences
+	Name      string   // its name, may be ""
+	Partition int      // Index of the Partition; 0 also for a logical volume
+	Start     int64    // offset of the partition on the disk in bytes
+	Length    int64    // bytes of the partition
+	IsMapped  bool     // its bytes are not those of the disk from Start on: it is encrypted, or a logical volume
+	Format    string   // "ext4" (also for ext2 and ext3), "xfs", "btrfs", "apfs" or "hfsplus"
+	Role      string   // of APFS: "system", "data", ...; "" = none
+	Group     string   // of APFS: the volume group, which combines two volumes to one tree; "" = none
+	Notes     []string // possible errors in what is read, in sentences
+
+	// Open returns the files. Each call reads the file system again: what is cached is freed with the files.
+	Open     func() (fs.FS, error)
+	Snapshot func(name string) (fs.FS, error) // of APFS: the files of a snapshot; nil where there are none
 }
 
 // Skipped is a part of a disk that is not returned as a volume.
@@ -74,7 +76,9 @@ func openExt4(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volum
 	if name == "" {
 		name = f.LastMounted()
 	}
-	return []Volume{{Name: name, Format: formatExt4, FS: f, Notes: f.Notes()}}, nil, nil
+	return []Volume{{
+		Name: name, Format: formatExt4, Notes: f.Notes(), Open: func() (fs.FS, error) { return ext4.Open(r, size) },
+	}}, nil, nil
 }
 
 func openXFS(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
@@ -82,7 +86,9 @@ func openXFS(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume
 	if err != nil {
 		return nil, nil, err
 	}
-	return []Volume{{Name: f.Label(), Format: formatXFS, FS: f, Notes: f.Notes()}}, nil, nil
+	return []Volume{{
+		Name: f.Label(), Format: formatXFS, Notes: f.Notes(), Open: func() (fs.FS, error) { return xfs.Open(r, size) },
+	}}, nil, nil
 }
 
 // openBtrfs returns the tree of the default subvolume, and where that is not the top level the rest as another volume.
@@ -91,12 +97,30 @@ func openBtrfs(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volu
 	if err != nil {
 		return nil, nil, err
 	}
-	vols := []Volume{{Name: f.Label(), Format: formatBtrfs, FS: f, Notes: f.Notes()}}
+	vols := []Volume{{
+		Name: f.Label(), Format: formatBtrfs, Notes: f.Notes(),
+		Open: func() (fs.FS, error) { return btrfs.Open(r, size) },
+	}}
 	rest, err := f.Rest()
 	if err == nil && rest != nil {
-		vols = append(vols, Volume{Name: nameOfRest, Format: formatBtrfs, FS: rest})
+		vols = append(vols, Volume{
+			Name: nameOfRest, Format: formatBtrfs, Open: func() (fs.FS, error) { return openRest(r, size) },
+		})
 	}
 	return vols, nil, err
+}
+
+// openRest opens what is outside the default subvolume of Btrfs.
+func openRest(r io.ReaderAt, size int64) (fs.FS, error) {
+	f, err := btrfs.Open(r, size)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := f.Rest()
+	if err == nil && rest == nil {
+		err = errors.New("its default subvolume was changed while it was read")
+	}
+	return rest, err
 }
 
 func openHFSPlus(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Volume, []Skipped, error) {
@@ -104,7 +128,10 @@ func openHFSPlus(_ context.Context, r io.ReaderAt, size int64, _ *keyring) ([]Vo
 	if err != nil {
 		return nil, nil, err
 	}
-	return []Volume{{Name: f.Label(), Format: formatHFS, FS: f, Notes: f.Notes()}}, nil, nil
+	return []Volume{{
+		Name: f.Label(), Format: formatHFS, Notes: f.Notes(),
+		Open: func() (fs.FS, error) { return hfsplus.Open(r, size) },
+	}}, nil, nil
 }
 
 // nameOfRest is the name of what is outside the default subvolume of Btrfs.

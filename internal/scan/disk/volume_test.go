@@ -38,6 +38,16 @@ func linux(t testing.TB, label string) []byte {
 
 const mib = 1 << 20
 
+// filesOf opens a volume.
+func filesOf(t testing.TB, v disk.Volume) fs.FS {
+	t.Helper()
+	files, err := v.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // marked makes a partition that looks like a file system.
 func marked(at int, text string) []byte {
 	b := make([]byte, mib)
@@ -83,7 +93,7 @@ func TestVolumes(t *testing.T) {
 	}
 	var got []string
 	for _, v := range vols {
-		b, err := fs.ReadFile(v.FS, "hello")
+		b, err := fs.ReadFile(filesOf(t, v), "hello")
 		got = append(got, fmt.Sprintf("%d %s %s %s %v", v.Partition, v.Format, v.Name, b, err))
 	}
 	for _, s := range skipped {
@@ -124,7 +134,7 @@ func TestBareXFS(t *testing.T) {
 		vols[0].Partition != 0 || len(vols[0].Notes) > 0 {
 		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
 	}
-	if hello, err := fs.ReadFile(vols[0].FS, "hello"); err != nil || string(hello) != "hello\n" {
+	if hello, err := fs.ReadFile(filesOf(t, vols[0]), "hello"); err != nil || string(hello) != "hello\n" {
 		t.Errorf("%q, %v", hello, err)
 	}
 }
@@ -144,7 +154,7 @@ func TestBareBtrfs(t *testing.T) {
 			if v.Name != want[2*k] || v.Format != "btrfs" || v.Partition != 0 || len(v.Notes) > 0 {
 				t.Errorf("%s: %+v", image, v)
 			}
-			if _, err := fs.Stat(v.FS, want[2*k+1]); err != nil {
+			if _, err := fs.Stat(filesOf(t, v), want[2*k+1]); err != nil {
 				t.Errorf("%s: %s: %v", image, v.Name, err)
 			}
 		}
@@ -178,7 +188,7 @@ func TestVolumesOfAPFS(t *testing.T) {
 	}
 	var got []string
 	for _, v := range vols {
-		_, err := fs.ReadDir(v.FS, ".")
+		_, err := fs.ReadDir(filesOf(t, v), ".")
 		got = append(got, fmt.Sprintf("%d %s %q %q %v %v", v.Partition, v.Format, v.Name, v.Role, v.Group != "", err))
 	}
 	for _, s := range skipped {

@@ -32,7 +32,6 @@ const (
 // concurrent use.
 type Container struct {
 	device       *device
-	omap         *omap
 	xid          uint64
 	id           [16]byte
 	keybag       keybag.Place
@@ -95,11 +94,12 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 	}
 	c.device = &device{
 		r: r, size: size, blockSize: int(hint.blockSize), blockCount: hint.blockCount,
-		nodeCache: newGenerationCache[nodeKey, *node](nodeCacheBytes / int(hint.blockSize)),
 	}
+	c.device = c.device.withOwnCache()
 	if err := c.chooseCheckpoint(c.checkpoints(hint)); err != nil {
 		return nil, err
 	}
+	c.device = c.device.withOwnCache() // a disk may have a thousand containers: what opening one cached is freed
 	return c, nil
 }
 
@@ -264,9 +264,9 @@ func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 	if err != nil {
 		return err
 	}
-	c.omap, c.xid, c.id, c.keybag, c.volumes, c.lostVolumes = m, s.xid, s.id, s.keybag, nil, nil
+	c.xid, c.id, c.keybag, c.volumes, c.lostVolumes = s.xid, s.id, s.keybag, nil, nil
 	for _, id := range volumes {
-		v, err := c.openVolume(id)
+		v, err := c.openVolume(m, id)
 		if err != nil {
 			c.lostVolumes = append(c.lostVolumes, fmt.Errorf("read volume with object ID %d: %w", id, err))
 			continue
@@ -280,8 +280,8 @@ func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 }
 
 // openVolume opens one volume by its number.
-func (c *Container) openVolume(id uint64) (*Volume, error) {
-	at, err := c.omap.find(id, c.xid)
+func (c *Container) openVolume(m *omap, id uint64) (*Volume, error) {
+	at, err := m.find(id, c.xid)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (v *Volume) Unlock(ctx context.Context, keys [][]byte, b *keybag.Budget) er
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.cipher, v.omap = c, nil
+	v.cipher = c
 	return nil
 }
 

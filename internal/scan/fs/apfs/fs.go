@@ -17,7 +17,7 @@ const (
 	maxSymlinks = 40 // symbolic links on the path to one file
 )
 
-// FS is the files of a volume or a snapshot. It is safe for concurrent use.
+// FS is the files of a volume or a snapshot. It is safe for concurrent use. All that it caches is freed with it.
 type FS struct {
 	device      *device
 	tree        *tree
@@ -39,23 +39,23 @@ var (
 
 // openFS returns the files of a volume's superblock, as of a transaction.
 func (v *Volume) openFS(sb volumeSuperblock, xid uint64, name string) (*FS, error) {
-	m, err := v.objectMap()
+	d := v.container.device.withOwnCache()
+	m, err := v.openObjectMap(d)
 	if err != nil {
 		return nil, err
 	}
 	f := &FS{
-		device: v.container.device, cipher: m.cipher, name: name,
+		device: d, cipher: m.cipher, name: name,
 		hashedNames: sb.incompatFeatures&(caseInsensitive|normalizationInsensitive) != 0,
 		foldsCase:   sb.incompatFeatures&caseInsensitive != 0,
 		inodeCache:  newGenerationCache[uint64, *inode](4096),
 		blockCache:  decmpfs.NewCache(),
 	}
-	if f.tree, err = openTreeOfType(v.container.device, m, sb.treeType, sb.rootTree, xid); err != nil {
+	if f.tree, err = openTreeOfType(d, m, sb.treeType, sb.rootTree, xid); err != nil {
 		return nil, fmt.Errorf("open files of volume %q: %w", name, err)
 	}
 	if sb.incompatFeatures&sealedVolume != 0 && sb.extentTree != 0 {
-		if f.extentTree, err = openTreeOfType(v.container.device, m, sb.extentTreeType, sb.extentTree,
-			xid); err != nil {
+		if f.extentTree, err = openTreeOfType(d, m, sb.extentTreeType, sb.extentTree, xid); err != nil {
 			return nil, fmt.Errorf("open extents of volume %q: %w", name, err)
 		}
 	}

@@ -31,6 +31,13 @@ type device struct {
 	nodeCache *generationCache[nodeKey, *node]
 }
 
+// withOwnCache returns a device with an empty cache, which is freed with it.
+func (d *device) withOwnCache() *device {
+	own := *d
+	own.nodeCache = newGenerationCache[nodeKey, *node](nodeCacheBytes / d.blockSize)
+	return &own
+}
+
 // read fills b from a block on. A range outside of the container is damage.
 func (d *device) read(b []byte, block uint64, off int64) error {
 	at, err := d.offset(block, off, len(b))

@@ -73,8 +73,7 @@ type Volume struct {
 	container  *Container
 	superblock volumeSuperblock
 
-	mu     sync.Mutex // guards the fields below
-	omap   *omap
+	mu     sync.Mutex     // guards the field below
 	cipher *keybag.Cipher // of an unlocked volume
 }
 
@@ -111,18 +110,16 @@ func (v *Volume) Encrypted() bool { return v.superblock.flags&flagUnencrypted ==
 // Sealed reports whether the volume is sealed: its extents are in a separate tree.
 func (v *Volume) Sealed() bool { return v.superblock.incompatFeatures&sealedVolume != 0 }
 
-// objectMap returns the volume's object map, which its snapshots share.
-func (v *Volume) objectMap() (*omap, error) {
+// openObjectMap reads the volume's object map, which its snapshots have, too.
+func (v *Volume) openObjectMap(d *device) (*omap, error) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.omap == nil {
-		m, err := openOMap(v.container.device, v.superblock.omapBlock, v.cipher)
-		if err != nil {
-			return nil, fmt.Errorf("volume %q: %w", v.superblock.name, err)
-		}
-		v.omap = m
+	c := v.cipher
+	v.mu.Unlock()
+	m, err := openOMap(d, v.superblock.omapBlock, c)
+	if err != nil {
+		return nil, fmt.Errorf("volume %q: %w", v.superblock.name, err)
 	}
-	return v.omap, nil
+	return m, nil
 }
 
 // FS returns the volume's files. For a volume that starts from a snapshot, as a sealed system
@@ -204,7 +201,7 @@ func (v *Volume) Snapshots() ([]Snapshot, error) {
 	if v.superblock.snapshotTree == 0 {
 		return nil, nil
 	}
-	t, err := openTree(v.container.device, nil, v.superblock.snapshotTree, 0)
+	t, err := openTree(v.container.device.withOwnCache(), nil, v.superblock.snapshotTree, 0)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots of volume %q: %w", v.superblock.name, err)
 	}
