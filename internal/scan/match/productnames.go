@@ -52,7 +52,7 @@ func allCurated(products []cpe.Product) bool {
 //
 //   - the vendor has the name of the product, or one begins with the other: jqlang:jq, caddyserver:caddy; those that
 //     end with "js" or "php" make libraries for these languages;
-//   - it is one of those that Homebrew has many formulae of: apache:activemq, gnu:tar;
+//   - it is one of those that Homebrew has many formulae of, and fewer applications: apache:activemq, gnu:tar;
 //   - the name of the package is that of the vendor and that of the product: gnu-tar, google-chrome;
 //   - references of the product's vulnerabilities lead to its source, in a repository with the names of both:
 //     nektos:act. Where this holds for several vendors none is right for sure, and none is taken. A repository with

@@ -66,17 +66,24 @@ const noProduct = "none"
 // minPackages is of how many formulae in the table a packaged vendor is the vendor.
 const minPackages = 3
 
-// packagedVendors are the vendors of several formulae in the table.
+// packagedVendors are the vendors of several formulae in the table, and of fewer applications: the formula with the
+// name of an application is another program (onedrive is not Microsoft's).
 var packagedVendors = sync.OnceValue(func() map[string]bool {
-	counts := map[string]int{}
+	formulae, applications := map[string]int{}, map[string]int{}
 	for key, products := range curatedProducts() {
-		if kind, _, _ := strings.Cut(key, "\t"); kind == formulaIdentity && len(products) > 0 {
-			counts[products[0].Vendor]++
+		if len(products) == 0 {
+			continue
+		}
+		switch kind, _, _ := strings.Cut(key, "\t"); kind {
+		case formulaIdentity:
+			formulae[products[0].Vendor]++
+		case caskIdentity, "app":
+			applications[products[0].Vendor]++
 		}
 	}
 	out := map[string]bool{}
-	for vendor, n := range counts {
-		out[vendor] = n >= minPackages
+	for vendor, n := range formulae {
+		out[vendor] = n >= minPackages && n > applications[vendor]
 	}
 	return out
 })
@@ -88,8 +95,8 @@ func NamesCask(name string) bool {
 	return cask && !formula
 }
 
-// IsPackagedVendor reports whether several formulae in the table are products of a vendor, so that a formula with the
-// name of another of its products very likely is that, too.
+// IsPackagedVendor reports whether several formulae in the table are products of a vendor, and fewer applications, so
+// that a formula with the name of another of its products very likely is that, too.
 func IsPackagedVendor(vendor string) bool { return packagedVendors()[vendor] }
 
 // Products names a package: from the table, or else by a guess. Each possible identity of the

@@ -221,6 +221,19 @@ func TestTableIsSound(t *testing.T) {
 	}
 }
 
+// The formulae of a maker of applications say nothing about another formula with the name of one of its products:
+// onedrive and blink are not those of Microsoft and Google.
+func TestVendorsOfSeveralFormulae(t *testing.T) {
+	for vendor, want := range map[string]bool{
+		"apache": true, "gnu": true, "nlnetlabs": true, "linuxfoundation": true,
+		"microsoft": false, "google": false, "oracle": false, "nektos": false,
+	} {
+		if got := IsPackagedVendor(vendor); got != want {
+			t.Errorf("%s is packaged: %v, want %v", vendor, got, want)
+		}
+	}
+}
+
 func FuzzOf(f *testing.F) {
 	f.Add("openssl@3", "1.0_1", "com.x.y")
 	f.Add("\x00é*?", "", "")
