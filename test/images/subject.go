@@ -122,7 +122,7 @@ func (s *stage) form(ctx context.Context, f form, d *made, r *row) (err error) {
 	if err := sameBytes(d.raw, o); err != nil {
 		return err
 	}
-	vols, skipped, err := disk.Volumes(o, o.size)
+	vols, skipped, err := disk.VolumesWithKeys(ctx, o, o.size, nil)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestLockOfOtherUser(t *testing.T) {
 	runtime.LockOSThread()                                  // never unlocked: the thread ends with the test
 	if os.Geteuid() == 0 {
 		check(t, unix.Setfsuid(65534))
-		defer unix.Setfsuid(0) //nolint:errcheck // the directory is removed by this thread
+		defer unix.Setfsuid(0) // the directory is removed by this thread
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
