@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,12 +41,10 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"CACHE", "CONFIG", "STATE"} {
 				env.Setenv("XDG_"+name+"_HOME", filepath.Join(env.WorkDir, strings.ToLower(name)))
 			}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+			port, err := freePort()
 			if err != nil {
 				return err
 			}
-			defer l.Close()
-			_, port, _ := net.SplitHostPort(l.Addr().String())
 			env.Setenv("PORT", port)
 			env.Values["world"] = &world{}
 			return nil
@@ -76,6 +76,19 @@ func program(ts *testscript.TestScript, args ...string) *exec.Cmd {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd
+}
+
+// freePort returns a port that nothing listens on, below those that Linux assigns to other connections (from 32768 on):
+// one of these may take it before the service does.
+func freePort() (port string, err error) {
+	for range 100 {
+		port = strconv.Itoa(15_000 + rand.IntN(15_000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return "", err
 }
 
 // eventually retries until the condition is true, and reports whether it was within a minute: other tests may use the
