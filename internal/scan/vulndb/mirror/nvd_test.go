@@ -56,6 +56,19 @@ func TestFeeds(t *testing.T) {
 	wantFailed(t, m.sync(t, "nvd"), "nvd", "2026: ")
 }
 
+// TestFirstFeed: the feeds begin with that of 2002, and an unreachable server is not asked for all of them.
+func TestFirstFeed(t *testing.T) {
+	m := newMirror(t)
+	m.options.firstYear = 0
+	for year := 2002; year <= 2026; year++ {
+		m.Remove(upstreamtest.FeedPath(year, ".meta"))
+	}
+	wantFailed(t, m.sync(t, "nvd"), "nvd", "2002: ")
+	if asked := m.Requests(); len(asked) != maxFailedYears+1 || upstreamtest.Count(asked, "2002.meta") != 1 {
+		t.Errorf("requested were %q", asked)
+	}
+}
+
 func TestParseMeta(t *testing.T) {
 	meta, err := parseMeta([]byte("lastModifiedDate:2026-07-30T03:00:01-04:00\r\nsize:123\r\nzipSize:45\r\n" +
 		"gzSize:44\r\nsha256:" + strings.Repeat("AB", 32) + "\r\n"))
