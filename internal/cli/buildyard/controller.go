@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/cli/storecommand"
@@ -31,8 +27,6 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
-	"github.com/buildyard/buildyard/internal/logs"
-	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/release"
@@ -161,26 +155,6 @@ func (s *ControllerService) Open(ctx context.Context) error {
 		return err
 	}
 	return s.openMetrics(ctx)
-}
-
-// openMetrics serves the metrics of this process, if enabled.
-func (s *ControllerService) openMetrics(ctx context.Context) error {
-	if !wantsMetrics(s.settings) {
-		return nil
-	}
-	s.authRefusals = make(chan struct{}, often)
-	s.requestMeter = rest.NewMeter("controller", s.authRefusals)
-	meters := []*rest.Meter{s.requestMeter}
-	families := [][]metric.Family{
-		obs.ProgramFamilies("controller", time.Now()), s.controller.Families(), s.store.Families(),
-		logs.Families(s.logOutput.runningShippers), s.diskFamilies(),
-	}
-	if s.registry != nil {
-		s.registry.requestMeter = rest.NewMeter("registry", s.authRefusals)
-		meters = append(meters, s.registry.requestMeter)
-		families = append(families, s.registry.registry.Families()) //nolint:contextcheck // they are collected as long as the process runs
-	}
-	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
 
 func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables, records *authstore.Tables) error {
@@ -502,27 +476,6 @@ func (s *ControllerService) Close() error {
 	}
 	s.nodePort.close()
 	return errors.Join(append(errs, s.close(), s.logOutput.close())...)
-}
-
-// tokenFile keeps the join token for the operator on the controller's machine.
-const tokenFile = "join-token"
-
-// writeToken replaces the file with the join token; "" removes it.
-func writeToken(dir, token string) error {
-	path := filepath.Join(dir, tokenFile)
-	if token == "" {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the join token that is no longer valid: %w", err)
-		}
-		return nil
-	}
-	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token {
-		return nil
-	}
-	if err := datadir.WriteFile(path, []byte(token+"\n")); err != nil {
-		return fmt.Errorf("write the join token: %w", err)
-	}
-	return nil
 }
 
 // historyRetention converts the setting to the option, where 0 means that nothing is kept.

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/config"
 )
 
@@ -72,4 +74,25 @@ func controllerAddress(settingsFile string) (string, error) {
 		return "", err
 	}
 	return v.String(config.ListenAddr), nil
+}
+
+// tokenFile keeps the join token for the operator on the controller's machine.
+const tokenFile = "join-token"
+
+// writeToken replaces the file with the join token; "" removes it.
+func writeToken(dir, token string) error {
+	path := filepath.Join(dir, tokenFile)
+	if token == "" {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the join token that is no longer valid: %w", err)
+		}
+		return nil
+	}
+	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token {
+		return nil
+	}
+	if err := datadir.WriteFile(path, []byte(token+"\n")); err != nil {
+		return fmt.Errorf("write the join token: %w", err)
+	}
+	return nil
 }

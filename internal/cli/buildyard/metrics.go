@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -70,4 +72,24 @@ func (m *metricsPort) close() error {
 		return nil
 	}
 	return m.server.Close()
+}
+
+// openMetrics serves the metrics of this process, if enabled.
+func (s *ControllerService) openMetrics(ctx context.Context) error {
+	if !wantsMetrics(s.settings) {
+		return nil
+	}
+	s.authRefusals = make(chan struct{}, often)
+	s.requestMeter = rest.NewMeter("controller", s.authRefusals)
+	meters := []*rest.Meter{s.requestMeter}
+	families := [][]metric.Family{
+		obs.ProgramFamilies("controller", time.Now()), s.controller.Families(), s.store.Families(),
+		logs.Families(s.logOutput.runningShippers), s.diskFamilies(),
+	}
+	if s.registry != nil {
+		s.registry.requestMeter = rest.NewMeter("registry", s.authRefusals)
+		meters = append(meters, s.registry.requestMeter)
+		families = append(families, s.registry.registry.Families()) //nolint:contextcheck // they are collected as long as the process runs
+	}
+	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }

@@ -470,34 +470,5 @@ func (h *Host) saveStateLocked() {
 	}
 }
 
-// maxHostWarnings is how many warnings are kept; the oldest are dropped first.
-const maxHostWarnings = 20
-
-func (h *Host) warn(text string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.warnLocked(text)
-}
-
-func (h *Host) warnLocked(text string) {
-	h.log.Warn("Host scanner warning.", "text", text)
-	if slices.Contains(h.warnings, text) {
-		return
-	}
-	h.warnings = append(h.warnings, text)
-	h.warnings = h.warnings[max(len(h.warnings)-maxHostWarnings, 0):]
-}
-
-// recordFailure records an error. A damaged inventory is rebuilt.
-func (h *Host) recordFailure(err error, what string) {
-	h.log.Error("Host scanner error.", "what", what, "error", err)
-	if errors.Is(err, ErrDamaged) {
-		select {
-		case h.damageReports <- err:
-		default: // already recorded
-		}
-	}
-}
-
 // formatTime formats a time for warnings.
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

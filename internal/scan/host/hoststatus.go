@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -89,5 +90,34 @@ func (w *workCounters) snapshot() WorkStats {
 		FilesRead: w.filesRead.Load(),
 		Packages:  w.packages.Load(), Findings: w.findings.Load(), Matched: w.matched.Load(), Updates: w.updates.Load(),
 		Failures: w.failures.Load(),
+	}
+}
+
+// maxHostWarnings is how many warnings are kept; the oldest are dropped first.
+const maxHostWarnings = 20
+
+func (h *Host) warn(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.warnLocked(text)
+}
+
+func (h *Host) warnLocked(text string) {
+	h.log.Warn("Host scanner warning.", "text", text)
+	if slices.Contains(h.warnings, text) {
+		return
+	}
+	h.warnings = append(h.warnings, text)
+	h.warnings = h.warnings[max(len(h.warnings)-maxHostWarnings, 0):]
+}
+
+// recordFailure records an error. A damaged inventory is rebuilt.
+func (h *Host) recordFailure(err error, what string) {
+	h.log.Error("Host scanner error.", "what", what, "error", err)
+	if errors.Is(err, ErrDamaged) {
+		select {
+		case h.damageReports <- err:
+		default: // already recorded
+		}
 	}
 }

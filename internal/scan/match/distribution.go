@@ -9,15 +9,21 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
+// namesOfAdvisories is whose names advisories have.
+type namesOfAdvisories int
+
+const (
+	sourceNames  namesOfAdvisories = iota // of source packages
+	packageNames                          // of all that is built from a source: what is left out is not affected
+	eitherNames                           // of packages, or of their source alone
+)
+
 // distribution describes how the packages of one operating system are matched.
 type distribution struct {
 	kind    catalog.PackageType
 	scheme  vercmp.Scheme
 	sources []vulndb.Source // as of ecosystem
-	// namesSources reports whether advisories about RPM packages may have the name of their source alone. Others list
-	// all that is built from it, so that what they leave out is not affected.
-	namesSources bool
-
+	names   namesOfAdvisories
 	// release returns the ecosystem of a release of os-release, "" where that has none.
 	release func(version string) vulndb.Ecosystem
 }
@@ -28,7 +34,10 @@ var (
 	debianSources = []vulndb.Source{vulndb.DebianTracker, vulndb.DebianOSV, vulndb.DebianDSA, vulndb.OSV}
 	ubuntuSources = []vulndb.Source{vulndb.UbuntuOSV, vulndb.UbuntuUSN, vulndb.OSV}
 	suse          = distribution{
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.SUSEErrata, vulndb.OSV}, true, func(v string) vulndb.Ecosystem {
+		catalog.RPM, vercmp.RPM,
+		[]vulndb.Source{vulndb.SUSEErrata, vulndb.OSV},
+		eitherNames,
+		func(v string) vulndb.Ecosystem {
 			major, pack, _ := strings.Cut(v, ".")
 			switch {
 			case major >= "16": // it has no service packs
@@ -44,35 +53,41 @@ var (
 // distributions are those whose advisories are used, by the ID of os-release. Derivatives have other
 // packages than the distribution in their ID_LIKE, and are in no list.
 var distributions = map[string]distribution{
-	"debian": {catalog.Deb, vercmp.Deb, debianSources, false, ofMajor(vulndb.Debian + ":")},
-	"ubuntu": {catalog.Deb, vercmp.Deb, ubuntuSources, false, func(v string) vulndb.Ecosystem {
+	"debian": {catalog.Deb, vercmp.Deb, debianSources, sourceNames, ofMajor(vulndb.Debian + ":")},
+	"ubuntu": {catalog.Deb, vercmp.Deb, ubuntuSources, sourceNames, func(v string) vulndb.Ecosystem {
 		return vulndb.Ubuntu + ":" + vulndb.Ecosystem(v)
 	}},
 	"alpine": {
-		catalog.APK, vercmp.APK, []vulndb.Source{vulndb.AlpineOSV, vulndb.OSV}, false, func(v string) vulndb.Ecosystem {
+		catalog.APK, vercmp.APK,
+		[]vulndb.Source{vulndb.AlpineOSV, vulndb.OSV},
+		sourceNames,
+		func(v string) vulndb.Ecosystem {
 			return vulndb.Alpine + ":v" + vulndb.Ecosystem(v)
 		},
 	},
 	"rocky": {
 		catalog.RPM, vercmp.RPM,
 		[]vulndb.Source{vulndb.RockyErrata, vulndb.OSV},
-		true,
+		eitherNames,
 		ofMajor(vulndb.RockyLinux + ":"),
 	},
 	"almalinux": {
-		catalog.RPM, vercmp.RPM, []vulndb.Source{vulndb.AlmaErrata, vulndb.OSV}, false, ofMajor(vulndb.AlmaLinux + ":"),
+		catalog.RPM, vercmp.RPM,
+		[]vulndb.Source{vulndb.AlmaErrata, vulndb.OSV},
+		packageNames,
+		ofMajor(vulndb.AlmaLinux + ":"),
 	},
 	"rhel": {
 		catalog.RPM, vercmp.RPM,
 		[]vulndb.Source{vulndb.RedHatErrata, vulndb.OSV},
-		false,
+		packageNames,
 		ofMajor(vulndb.RedHat + ":enterprise_linux:"),
 	},
 	"sles": suse, "sled": suse, "sles_sap": suse, "sle_hpc": suse,
-	"opensuse-leap": {catalog.RPM, vercmp.RPM, suse.sources, true, func(v string) vulndb.Ecosystem {
+	"opensuse-leap": {catalog.RPM, vercmp.RPM, suse.sources, suse.names, func(v string) vulndb.Ecosystem {
 		return vulndb.OpenSUSE + ":Leap " + vulndb.Ecosystem(v)
 	}},
-	"opensuse-tumbleweed": {catalog.RPM, vercmp.RPM, suse.sources, true, func(string) vulndb.Ecosystem {
+	"opensuse-tumbleweed": {catalog.RPM, vercmp.RPM, suse.sources, suse.names, func(string) vulndb.Ecosystem {
 		return vulndb.OpenSUSE + ":Tumbleweed"
 	}},
 }
@@ -126,9 +141,9 @@ func queriesOfOS(p *catalog.Package) []advisoryQuery {
 	}
 	e := ecosystem{eco, d.scheme, d.sources}
 	source, sourceVersion := sourceOf(p)
-	if p.Kind == catalog.RPM {
+	if d.names != sourceNames {
 		out := []advisoryQuery{{ecosystem: e, packageName: p.Name}}
-		if source != p.Name && d.namesSources {
+		if source != p.Name && d.names == eitherNames {
 			out = append(out, advisoryQuery{ecosystem: e, packageName: source, bySource: true})
 		}
 		return out

@@ -69,8 +69,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestBlockTrap: a block that decompresses to more than a block may have is damage.
-func TestBlockTrap(t *testing.T) {
+// TestBlockBomb: a block that decompresses to more than a block may have is damage.
+func TestBlockBomb(t *testing.T) {
 	z, err := newBlockEncoder()
 	check(t, err)
 	r, err := newBlockDecoder()

@@ -103,8 +103,8 @@ func group(t testing.TB, raw []byte) []byte {
 	return b.Bytes()
 }
 
-// TestTextTrap: a group that decompresses to too much is damage.
-func TestTextTrap(t *testing.T) {
+// TestTextBomb: a group that decompresses to too much is damage.
+func TestTextBomb(t *testing.T) {
 	if _, _, err := findText(group(t, make([]byte, 10<<20)), "x"); !errors.Is(err, ErrDamaged) {
 		t.Errorf("got %v", err)
 	}

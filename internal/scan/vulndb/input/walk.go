@@ -149,7 +149,7 @@ func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 	return w.visit(f)
 }
 
-// boundedReader refuses to unpack a file that is a trap. It counts also what the visits do not read.
+// boundedReader refuses a decompression bomb. It counts also what the visits do not read.
 type boundedReader struct {
 	w *walker
 	r io.Reader

@@ -105,15 +105,15 @@ func TestArchiveEnds(t *testing.T) {
 		t.Errorf("an archive with padding: %v", err)
 	}
 
-	var trap bytes.Buffer
-	w := tar.NewWriter(&trap)
+	var bomb bytes.Buffer
+	w := tar.NewWriter(&bomb)
 	check(t, w.WriteHeader(&tar.Header{Name: ".hidden", Size: 2 << 20, Mode: 0o644}))
 	_, err := w.Write(make([]byte, 2<<20))
 	check(t, errors.Join(err, w.Close()))
 	v := &walker{ctx: t.Context(), buf: newBuffer(), left: 1 << 20}
-	err = v.visitFile(bytes.NewReader(zipped(t, trap.Bytes())), File{Name: "x.tar.gz"}, 0)
+	err = v.visitFile(bytes.NewReader(zipped(t, bomb.Bytes())), File{Name: "x.tar.gz"}, 0)
 	if err == nil || !strings.Contains(err.Error(), "times its size") {
-		t.Errorf("a trap: %v", err)
+		t.Errorf("a bomb: %v", err)
 	}
 }
 
@@ -137,18 +137,18 @@ func TestWalkEndsWithErrors(t *testing.T) {
 	}
 }
 
-// TestTrap: a file that unpacks to far more than its size is refused, whatever its packing is.
-func TestTrap(t *testing.T) {
-	var trap bytes.Buffer
-	w := gzip.NewWriter(&trap)
+// TestDecompressionBomb: a file that unpacks to far more than its size is refused, whatever its packing is.
+func TestDecompressionBomb(t *testing.T) {
+	var bomb bytes.Buffer
+	w := gzip.NewWriter(&bomb)
 	zeros := make([]byte, 1<<20)
 	for range 400 {
 		_, err := w.Write(zeros)
 		check(t, err)
 	}
 	check(t, w.Close())
-	path := filepath.Join(t.TempDir(), "trap.json.gz")
-	check(t, os.WriteFile(path, trap.Bytes(), 0o600))
+	path := filepath.Join(t.TempDir(), "bomb.json.gz")
+	check(t, os.WriteFile(path, bomb.Bytes(), 0o600))
 	n := int64(0)
 	err := Walk(t.Context(), path, func(f File) (err error) {
 		n, err = io.Copy(io.Discard, f)
