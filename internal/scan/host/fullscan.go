@@ -117,7 +117,7 @@ func (s *ScanResult) addPass(p treeScanResult, silent func(path string) bool) {
 		for _, w := range list {
 			switch {
 			case w.InvalidContent || w.Vanished(): // a host changes while it is scanned
-			case w.Denied() && isForeignMount(w.Path):
+			case !isUnread(w):
 				s.Skipped++
 				s.FirstSkipped = appendFirst(s.FirstSkipped, w)
 			case w.Denied():

@@ -66,6 +66,7 @@ type Host struct {
 	state         State
 	saved         savedState
 	missedChanges bool          // no process watched for a while
+	unreadUnsaved bool          // saved.Unread is newer than its file
 	fullScan      *fullScan     // nil when none runs
 	realTime      *realTimeScan // nil without real-time scanning
 	warnings      []string

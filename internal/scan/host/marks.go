@@ -12,7 +12,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
+	"github.com/buildyard/buildyard/internal/scan/host/unread"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -26,6 +28,8 @@ type Mark struct {
 	// Interrupted reports whether real-time scanning began later, or again. A comparison of times would depend on the
 	// clock.
 	Interrupted bool `json:"interrupted,omitempty"`
+
+	Unread uint64 `json:"unread,omitempty"` // number of the last file of before that could not be read
 }
 
 // Errors of marks; match them with errors.Is.
@@ -73,7 +77,7 @@ func (h *Host) Mark(ctx context.Context, job, path string) (Mark, error) {
 	if h.runCtx.Err() != nil {
 		return Mark{}, ErrClosed
 	}
-	m.Created, m.Position = h.monotonicNow(), h.inventory.Position()
+	m.Created, m.Position, m.Unread = h.monotonicNow(), h.inventory.Position(), h.saved.Unread.Last
 	if err := h.addMarkLocked(m); err != nil {
 		return Mark{}, err
 	}
@@ -148,6 +152,9 @@ func (h *Host) Gap(m Mark) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	dir := cmp.Or(m.Path, "/")
+	if gap := h.saved.Unread.Since(m.Unread, func(path string) bool { return isWithin(dir, path) }); gap != "" {
+		return gap
+	}
 	if l := h.saved.LastResult; l != nil && !l.Canceled && l.Error == "" && l.Started.After(m.Created) &&
 		isWithin(cmp.Or(l.Path, "/"), dir) {
 		return ""
@@ -319,5 +326,61 @@ func (l *realTimeScan) hasEnded() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// isUnread reports whether a warning says that packages of this machine may be missing.
+func isUnread(w catalog.Warning) bool {
+	return !w.InvalidContent && !w.Vanished() && !(w.Denied() && isForeignMount(w.Path))
+}
+
+// noteWalk records which directories could not be read, and removes what is gone from the unread files.
+func (p *treeScan) noteWalk(warnings []catalog.Warning) {
+	failed := map[string]bool{}
+	for i := range warnings {
+		failed[warnings[i].Path] = true
+		p.host.noteRead(warnings[i].Path, 0, warnings[i:i+1])
+	}
+	p.host.removeUnread(toSystemPath(p.dir), func(f unread.File) bool {
+		return !failed[f.Path] && !p.exists(toTreePath(f.Path))
+	})
+}
+
+// noteRead records whether a file or directory could be read.
+func (h *Host) noteRead(path string, stamp uint64, warnings []catalog.Warning) {
+	at := slices.IndexFunc(warnings, isUnread) // asks the file system, which may block
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := &h.saved.Unread
+	if at >= 0 {
+		f := unread.File{Path: path, Message: warnings[at].Message, Stamp: stamp}
+		h.unreadUnsaved = list.Add(f) || h.unreadUnsaved
+	} else if len(list.Files) > 0 {
+		h.unreadUnsaved = list.Remove(func(f unread.File) bool { return f.Path == path }) || h.unreadUnsaved
+	}
+}
+
+// removeUnread removes those files at or below a path that are gone, by a function that may ask the file system.
+func (h *Host) removeUnread(path string, gone func(unread.File) bool) {
+	h.mu.Lock()
+	list := slices.Clone(h.saved.Unread.Files)
+	h.mu.Unlock()
+	list = slices.DeleteFunc(list, func(f unread.File) bool { return !isWithin(path, f.Path) || !gone(f) })
+	if len(list) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.saved.Unread.Remove(func(f unread.File) bool { return slices.Contains(list, f) })
+	h.unreadUnsaved = true
+}
+
+// saveUnread keeps the unread files for the next start, before their stamps are in the inventory.
+func (h *Host) saveUnread() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unreadUnsaved {
+		h.unreadUnsaved = false
+		h.saveStateLocked()
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
+	"github.com/buildyard/buildyard/internal/scan/host/unread"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
@@ -287,6 +288,9 @@ func (l *realTimeScan) rescan(ctx context.Context, s *changeCollector, from stri
 func (l *realTimeScan) removePaths(s *changeCollector, paths []string) error {
 	if len(paths) == 0 {
 		return nil
+	}
+	for _, path := range paths {
+		l.host.removeUnread(toSystemPath(path), func(unread.File) bool { return true })
 	}
 	known, err := l.host.inventory.KnownBelow(paths)
 	if err != nil || len(known) == 0 {

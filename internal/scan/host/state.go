@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/scan/host/unread"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -100,6 +101,8 @@ type savedState struct {
 	// Missing are the kinds and releases that matches found no advisories for: packages are not matched again after a
 	// restart.
 	Missing []match.NoAdvisories `json:"missing,omitempty"`
+
+	Unread unread.List `json:"unread,omitzero"`
 }
 
 // scanRequest is a requested full scan.

@@ -77,6 +77,7 @@ func (p *treeScan) run(ctx context.Context) (treeScanResult, error) {
 	out := treeScanResult{listing: listing, packageHashes: map[uint64]struct{}{}}
 	p.counters.filesSeen.Store(int64(listing.Files))
 	p.counters.wantedFiles.Store(int64(len(listing.Wanted)))
+	p.noteWalk(listing.Warnings)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if p.mode == readAll || len(listing.Wanted) > batchFiles {
@@ -186,6 +187,9 @@ func (p *treeScan) readFile(
 	if p.finder.IsDatabase(w.Path) {
 		p.databaseRead.Store(true)
 	}
+	if ctx.Err() == nil {
+		p.host.noteRead(toSystemPath(w.Path), mark, found.Warnings)
+	}
 	return inventorydb.File{Path: w.Path, Stamp: mark, Packages: found.Packages}, found.Warnings
 }
 
@@ -245,6 +249,7 @@ func (p *treeScan) storeBatch(ctx context.Context, b inventorydb.Batch) error {
 		if err := p.assignOwners(ctx, b.Files); err != nil {
 			return err
 		}
+		p.host.saveUnread()
 		changes, err := p.host.inventory.Put(b)
 		p.changes.addBatch(changes)
 		if err != nil || len(changes.Stale) == 0 || try == maxStaleTries {
