@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -143,12 +144,19 @@ func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scann
 	}
 }
 
+// containerGCPercent is the GC percentage while the layers of a container image are read. Most of the heap is content
+// of files, without pointers: collecting it more often takes little time and saves a quarter of the memory.
+const containerGCPercent = 30
+
 // catalogSources catalogs every selected source, and passes each inventory to do.
 func (o *inventoryOptions) catalogSources(
 	ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error,
 ) error {
 	if err := o.loadKeys(); err != nil {
 		return err
+	}
+	if src.Type == scan.Container {
+		defer debug.SetGCPercent(debug.SetGCPercent(containerGCPercent))
 	}
 	line := g.newProgressLine()
 	defer line.Clear()
