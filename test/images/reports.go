@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -78,9 +79,24 @@ func (s *stage) reports(ctx context.Context) {
 			if want == nil {
 				want = got
 			}
+			if strings.HasPrefix(source, "sbom:") {
+				return equalReports(r, withoutPrograms(want), got)
+			}
 			return equalReports(r, want, got)
 		})
 	}
+}
+
+// withoutPrograms returns lines as they are without the programs whose functions tell what is reachable.
+func withoutPrograms(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		for _, known := range []string{"linked", "not linked"} {
+			line = strings.Replace(line, `"reachable":"`+known+`"`, `"reachable":"unknown"`, 1)
+		}
+		out[i] = line
+	}
+	return out
 }
 
 // equalReports counts the lines that both have.
