@@ -87,7 +87,7 @@ func (s *stage) reports(ctx context.Context) {
 	}
 }
 
-// withoutPrograms returns lines as they are without the programs whose functions tell what is reachable.
+// withoutPrograms returns lines of a report as they are when no program was read.
 func withoutPrograms(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -208,14 +210,19 @@ func FreeAddr(ctx context.Context) (string, error) { return freeAddrAt(ctx, loop
 
 const loopback = "127.0.0.1"
 
+// freeAddrAt chooses a port below those that Linux and macOS give to outgoing connections, which could take it before
+// the caller does.
 func freeAddrAt(ctx context.Context, host string) (string, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
+	var err error
+	for range 100 {
+		port := strconv.Itoa(15_000 + rand.IntN(15_000)) //nolint:gosec // not a secret
+		var l net.Listener
+		if l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(host, port)); err == nil {
+			return l.Addr().String(), l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	return "", err
 }
 
 // Pause waits, and reports whether the context is still active.
