@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -112,4 +113,22 @@ func FuzzPrograms(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestStandardLibrary: every program has one, also that of a Go between two releases.
+func TestStandardLibrary(t *testing.T) {
+	for built, want := range map[string]string{
+		"go1.26.3":                      "1.26.3",
+		"go1.26.3 X:nocoverageredesign": "1.26.3",
+		"devel go1.27-0c9bd2e Mon Aug":  "(devel)",
+		"devel +0c9bd2e":                "(devel)",
+	} {
+		list := GoProgram{Info: &debug.BuildInfo{GoVersion: built}}.Modules()
+		if len(list) != 1 || list[0].Package.Name != Stdlib || list[0].Package.Version != want {
+			t.Errorf("%s: %+v", built, list)
+		}
+	}
+	if list := (GoProgram{Info: &debug.BuildInfo{}}).Modules(); len(list) != 0 {
+		t.Errorf("without a version: %+v", list)
+	}
 }

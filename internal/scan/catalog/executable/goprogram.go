@@ -61,11 +61,15 @@ func (p GoProgram) Setting(key string) string {
 	return ""
 }
 
-// Modules returns the modules of the program, and the standard library that it was built with.
+// Modules returns the modules of the program, and the standard library that it was built with; of a Go between two
+// releases that has golang.DevelVersion.
 func (p GoProgram) Modules() []GoModule {
 	var out []GoModule
 	version, _, _ := strings.Cut(strings.TrimPrefix(p.Info.GoVersion, "go"), " ")
-	if version != "" && '0' <= version[0] && version[0] <= '9' {
+	if version != "" {
+		if version[0] < '0' || version[0] > '9' {
+			version = golang.DevelVersion
+		}
 		out = append(out, GoModule{Package: catalog.Package{Kind: catalog.Go, Name: Stdlib, Version: version}})
 	}
 	modules := p.Info.Deps
