@@ -257,8 +257,9 @@ func TestDamagedSection(t *testing.T) {
 		}
 		f := Frame{RawSize: len(data), Codec: CodecZstd}
 		whole, wholeErr := decodeVerified(f, damaged, nil)
+		pooled := append(make([]byte, 0, MaxFrameSize), damaged...) // it goes to storedFramePool
 		b := frameBytes{
-			raw: make([]byte, rawFrameBytes), stored: &damaged, sections: parseSections(damaged, len(data)),
+			raw: make([]byte, rawFrameBytes), stored: &pooled, sections: parseSections(damaged, len(data)),
 		}
 		b.left = len(b.sections)
 		if b.sections == nil {

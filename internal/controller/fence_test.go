@@ -137,18 +137,23 @@ func TestReconcilerIsFenced(t *testing.T) {
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		states := nodes.NewStateReconciler(db, late, nodes.StateOptions{
 			LastContact: func(string) time.Time { return time.Time{} }, Since: func(t time.Time) time.Time { return t },
-			MarkLost: (*farm.Instance).AfterNodeLost,
+			MarkLost: func(i *farm.Instance, now time.Time) *farm.Instance { // also where the leader has marked it
+				i = i.Clone()
+				i.NodeLostAt = now
+				return i
+			},
 		})
 		if _, err := states.Reconcile(t.Context(), node); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a node without contact: %v", err)
 		}
 		offline := node.Clone()
 		offline.State = farm.NodeOffline
+		put(c, c.tables.Nodes, a.id, offline)
 		if _, err := states.Reconcile(t.Context(), offline); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("the instances of a node that is offline: %v", err)
 		}
 		now, _, _ := c.tables.Nodes.Get(a.id)
-		if inst, _, _ := c.tables.Instances.Get(id); inst.State == farm.Terminating || now.State != node.State {
+		if inst, _, _ := c.tables.Instances.Get(id); inst.State == farm.Terminating || now.State != offline.State {
 			t.Errorf("instance %s, node %s after all", inst.State, now.State)
 		}
 	})

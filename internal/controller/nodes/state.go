@@ -213,11 +213,13 @@ func isEmptying(n *farm.Node) bool {
 	return n.Drain && n.DrainInfo != nil && n.DrainInfo.Emptied.IsZero()
 }
 
-// markInstancesLost marks the instances of an Offline node.
+// markInstancesLost marks the instances of a node that was Offline. It may have returned since: new instances may be
+// placed on it then.
 func (r *StateReconciler) markInstancesLost(ctx context.Context, node string) error {
 	for id := range r.db.Tables.Instances.Where(record.ByNode, node) {
 		_, err := store.Update(ctx, r.term, r.db.Tables.Instances, id, func(i *farm.Instance) (*farm.Instance, error) {
-			if i == nil || i.NodeID != node {
+			n, _, ok := r.db.Tables.Nodes.Get(node)
+			if i == nil || i.NodeID != node || !ok || n.State != farm.NodeOffline {
 				return i, nil
 			}
 			return r.opts.MarkLost(i, r.db.Now()), nil

@@ -80,6 +80,25 @@ func TestOfflineNode(t *testing.T) {
 	}
 }
 
+// TestNodeBackBeforeMark: instances of a node that returned after it was found Offline are not marked; new ones may be
+// placed on it at that moment.
+func TestNodeBackBeforeMark(t *testing.T) {
+	s := openStates(t)
+	id := s.addNode(farm.NodeInfo{})
+	s.instance("instance", id, farm.Started, farm.VMRunning)
+	before := s.node(id).Clone()
+	before.State = farm.NodeOffline
+	if _, err := s.Reconcile(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.testNodes.db.UpToDate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if inst, _, _ := s.testNodes.db.Tables.Instances.Get("instance"); !inst.NodeLostAt.IsZero() {
+		t.Errorf("lost since %s", inst.NodeLostAt)
+	}
+}
+
 // TestUnhealthyNode: a full node of whose VMs none runs is Unhealthy after a while, until one runs.
 func TestUnhealthyNode(t *testing.T) {
 	s := openStates(t)
