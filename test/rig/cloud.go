@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/rest/porttest"
 )
 
 // Cloud is the controller and the registry, in one process or in two.
@@ -80,11 +82,11 @@ func (c *Cloud) split(p Programs) *Cloud {
 
 // prepare chooses addresses and directories.
 func prepare(ctx context.Context, p Programs, dir, at string) (*Cloud, error) {
-	controller, err := freeAddrAt(ctx, at)
+	controller, err := porttest.FreeAddr(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := freeAddrAt(ctx, at)
+	registry, err := porttest.FreeAddr(ctx, at)
 	if err != nil {
 		return nil, err
 	}

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/rest/porttest"
 )
 
 // Process is one of our programs: it can be killed and started again with the same
@@ -206,24 +205,9 @@ func Output(ctx context.Context, dir, bin string, args ...string) (string, error
 }
 
 // FreeAddr returns a loopback address whose port is free now.
-func FreeAddr(ctx context.Context) (string, error) { return freeAddrAt(ctx, loopback) }
+func FreeAddr(ctx context.Context) (string, error) { return porttest.FreeAddr(ctx, loopback) }
 
 const loopback = "127.0.0.1"
-
-// freeAddrAt chooses a port below those that Linux and macOS give to outgoing connections, which could take it before
-// the caller does.
-func freeAddrAt(ctx context.Context, host string) (string, error) {
-	var lc net.ListenConfig
-	var err error
-	for range 100 {
-		port := strconv.Itoa(15_000 + rand.IntN(15_000)) //nolint:gosec // not a secret
-		var l net.Listener
-		if l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(host, port)); err == nil {
-			return l.Addr().String(), l.Close()
-		}
-	}
-	return "", err
-}
 
 // Pause waits, and reports whether the context is still active.
 func Pause(ctx context.Context, d time.Duration) bool {

@@ -5,14 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/hostscan"
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
+	"github.com/buildyard/buildyard/internal/rest/porttest"
 )
 
 // TestMain lets the scripts run this test binary as the programs.
@@ -41,10 +40,11 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"CACHE", "CONFIG", "STATE"} {
 				env.Setenv("XDG_"+name+"_HOME", filepath.Join(env.WorkDir, strings.ToLower(name)))
 			}
-			port, err := freePort()
+			addr, err := porttest.FreeAddr(t.Context(), "127.0.0.1")
 			if err != nil {
 				return err
 			}
+			_, port, _ := net.SplitHostPort(addr)
 			env.Setenv("PORT", port)
 			env.Values["world"] = &world{}
 			return nil
@@ -76,19 +76,6 @@ func program(ts *testscript.TestScript, args ...string) *exec.Cmd {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd
-}
-
-// freePort returns a port that nothing listens on, below those that Linux assigns to other connections (from 32768 on):
-// one of these may take it before the service does.
-func freePort() (port string, err error) {
-	for range 100 {
-		port = strconv.Itoa(15_000 + rand.IntN(15_000))
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return "", err
 }
 
 // eventually retries until the condition is true, and reports whether it was within a minute: other tests may use the

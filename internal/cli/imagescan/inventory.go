@@ -145,7 +145,8 @@ func (o *inventoryOptions) versionOf(inv *scan.Inventory, storage string) *scann
 }
 
 // containerGCPercent is the GC percentage while the layers of a container image are read. Most of the heap is content
-// of files, without pointers: collecting it more often takes little time and saves a quarter of the memory.
+// of files, without pointers: collecting it more often takes little time and saves a quarter of the memory. GOGC
+// overrides it.
 const containerGCPercent = 30
 
 // catalogSources catalogs every selected source, and passes each inventory to do.
@@ -155,7 +156,7 @@ func (o *inventoryOptions) catalogSources(
 	if err := o.loadKeys(); err != nil {
 		return err
 	}
-	if src.Type == scan.Container {
+	if src.Type == scan.Container && os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(containerGCPercent))
 	}
 	line := g.newProgressLine()

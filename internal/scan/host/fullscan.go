@@ -117,7 +117,7 @@ func (s *ScanResult) addPass(p treeScanResult, silent func(path string) bool) {
 		for _, w := range list {
 			switch {
 			case w.InvalidContent || w.Vanished(): // a host changes while it is scanned
-			case !isUnread(w):
+			case !isUnread(w): // it is on the file system of another user
 				s.Skipped++
 				s.FirstSkipped = appendFirst(s.FirstSkipped, w)
 			case w.Denied():

@@ -29,7 +29,7 @@ type Mark struct {
 	// clock.
 	Interrupted bool `json:"interrupted,omitempty"`
 
-	Unread uint64 `json:"unread,omitempty"` // number of the last file of before that could not be read
+	Unread uint64 `json:"unread,omitempty"` // number of the last file that could not be read before the job began
 }
 
 // Errors of marks; match them with errors.Is.

@@ -3,6 +3,7 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +26,9 @@ func (b *bench) expectGap(job, want string) {
 	if err := b.Settle(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	m := b.Marks()[b.findMarkLocked(job)]
-	if got := b.Gap(m); !strings.Contains(got, want) || want == "" && got != "" {
+	list := b.Marks()
+	at := slices.IndexFunc(list, func(m Mark) bool { return m.Job == job })
+	if got := b.Gap(list[at]); !strings.Contains(got, want) || want == "" && got != "" {
 		b.t.Errorf("gap of %s: %q, want %q", job, got, want)
 	}
 }
