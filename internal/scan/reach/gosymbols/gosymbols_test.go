@@ -67,6 +67,15 @@ func list(t testing.TB, data []byte) ([]string, error) {
 	return out, err
 }
 
+// compressed returns a program whose section is marked as compressed, which no linker does; its segment is not.
+func compressed(t testing.TB) []byte {
+	t.Helper()
+	b := program(t, ".gopclntab", table(binary.LittleEndian, magic120, 8, someNames))
+	const shfCompressed = 0x800
+	binary.LittleEndian.PutUint64(b[len(b)-2*64+8:], shfCompressed)
+	return b
+}
+
 const someNames = "runtime.main\x00go:buildid\x00type:.eq.a/b.T\x00_cgo_x\x00" +
 	"a.test/b.(*T[go.shape.int]).M\x00main.F[...]\x00\x00\x00"
 
@@ -84,6 +93,7 @@ func TestTable(t *testing.T) {
 			make([]byte, 100))),
 		"search, big endian": program(t, ".rodata", slices.Concat(make([]byte, chunkBytes-12),
 			table(binary.BigEndian, magic118, 4, someNames))),
+		"compressed section": compressed(t),
 	} {
 		if got, err := list(t, data); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -219,6 +229,7 @@ func TestSelf(t *testing.T) {
 func FuzzEach(f *testing.F) {
 	f.Add(program(f, ".gopclntab", table(binary.LittleEndian, magic120, 8, someNames)))
 	f.Add(program(f, ".rodata", table(binary.BigEndian, magic118, 4, someNames)))
+	f.Add(compressed(f))
 	f.Add([]byte("MZ" + strings.Repeat("\x00", 600)))
 	f.Add([]byte("\xcf\xfa\xed\xfe" + strings.Repeat("\x01", 600)))
 	f.Fuzz(func(t *testing.T, data []byte) {

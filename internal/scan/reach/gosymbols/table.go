@@ -95,7 +95,8 @@ func locateELF(r io.ReaderAt) ([]location, error) {
 		return nil, err
 	}
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
-		if s := f.Section(name); s != nil && s.Type != elf.SHT_NOBITS {
+		// No linker compresses it, since the program reads it as it is. A compressed section has no ReaderAt.
+		if s := f.Section(name); s != nil && s.Type != elf.SHT_NOBITS && s.Flags&elf.SHF_COMPRESSED == 0 {
 			return []location{{r: s.ReaderAt, size: int64(s.FileSize)}}, nil
 		}
 	}
