@@ -256,7 +256,7 @@ func (r *scanRun) extractFile(ctx context.Context, root fs.FS, w wantedFile) (ou
 var errTimeout = errors.New("reading the file took too long")
 
 // runExtractor runs one extractor. A file that makes it panic is handled as unreadable; odd reports a
-// file whose bytes were readable and invalid.
+// file whose bytes were readable and invalid, other than a database of installed packages.
 func (r *scanRun) runExtractor(
 	ctx context.Context, e Extractor, root fs.FS, w wantedFile,
 ) (packages []Package, n int64, odd bool, err error) {
@@ -274,7 +274,7 @@ func (r *scanRun) runExtractor(
 		if err == nil {
 			err = f.fsErr // an extractor may continue without what it could not read; the scan is incomplete
 		}
-		odd = f.fsErr == nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
+		odd = f.fsErr == nil && !isDatabase(e) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
 		if p := recover(); p != nil {
 			odd, err = false, fmt.Errorf("internal error of the reader: %.100s", fmt.Sprint(p))
 		}
@@ -283,6 +283,13 @@ func (r *scanRun) runExtractor(
 	}()
 	packages, err = e.Extract(ctx, f)
 	return packages, 0, false, err
+}
+
+// isDatabase reports whether an extractor reads databases of installed packages. A damaged one means missing data:
+// what it lists is installed, whether or not it can be read.
+func isDatabase(e Extractor) bool {
+	_, ok := e.(OwnerFinder)
+	return ok
 }
 
 // buildResult builds the result.

@@ -9,6 +9,7 @@ package apk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -101,6 +102,9 @@ func (Packages) Owners(q *catalog.OwnerSearch) error {
 	return nil
 }
 
+// errNotDatabase reports a file without any package, which is not empty either.
+var errNotDatabase = errors.New("not a package database of apk: it names no package")
+
 // parseDatabase reads the paragraphs of a database (apk-tools: doc/apk-v2.5.scd): lines of a letter, a colon and
 // a value, and a blank line after each package. Files follow their directory, both after the fields of the
 // package; onFile is called for each, and may be nil.
@@ -109,6 +113,7 @@ func parseDatabase(data []byte, onFile func(p *catalog.Package, dir, base []byte
 	p := catalog.Package{Kind: catalog.APK}
 	var dir []byte
 	incomplete, fields := 0, 0
+	isBlank := len(bytes.TrimSpace(data)) == 0
 	end := func() {
 		switch {
 		case p.Name != "" && p.Version != "":
@@ -160,6 +165,8 @@ func parseDatabase(data []byte, onFile func(p *catalog.Package, dir, base []byte
 		return out, fmt.Errorf("%w: the database has more than %d packages", catalog.ErrTooLarge, maxPackages)
 	case incomplete > 0:
 		return out, fmt.Errorf("%d packages of the database lack a name or a version", incomplete)
+	case len(out) == 0 && !isBlank:
+		return out, errNotDatabase
 	}
 	return out, nil
 }

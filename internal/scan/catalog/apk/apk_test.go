@@ -68,6 +68,7 @@ func TestDatabase(t *testing.T) {
 			database: installed, "etc/os-release": release,
 			"srv/x/testdata/" + database: installed, "etc/installed": installed,
 			"srv/broken/" + database: "P:a\nV:1-r0\n\nA:x86_64\n\nnothing\n\nP:b\n",
+			"srv/none/" + database:   "\n", "srv/zeros/" + database: strings.Repeat("\x00", 100),
 			"usr/lib/python3.12/site-packages/six-1.16.0-py3.12.egg-info/PKG-INFO": "Name: six\nVersion: 1.16.0\n",
 			"usr/lib/python3.12/site-packages/pip-24.dist-info/METADATA":           "Name: pip\nVersion: 24\n",
 			"usr/lib/node_modules/npm/package.json":                                `{"name":"npm","version":"10.9.1"}`,
@@ -99,8 +100,9 @@ func TestDatabase(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("want -, got +\n%s", diff)
 		}
-		if len(r.Warnings) != 1 || r.Warnings[0].Path != "/srv/broken/"+database || !r.Warnings[0].InvalidContent {
-			t.Errorf("%v", r.Warnings)
+		if w := r.Warnings; len(w) != 2 || w[0].Path != "/srv/broken/"+database || w[0].InvalidContent ||
+			w[1].Path != "/srv/zeros/"+database || w[1].InvalidContent || r.Unreadable != 2 {
+			t.Errorf("%v, %d not readable", w, r.Unreadable)
 		}
 	}
 }

@@ -10,6 +10,7 @@ package dpkg
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -93,6 +94,9 @@ func (Packages) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	return list, err
 }
 
+// errNotDatabase reports a file without any package, which is not empty either.
+var errNotDatabase = errors.New("not a package database of dpkg: it names no package")
+
 // paragraph has the relevant fields of a package, in the syntax of deb822(5).
 type paragraph struct {
 	name, status, version, source, arch []byte
@@ -104,8 +108,10 @@ type paragraph struct {
 func parseStatus(data []byte, requireStatus bool) ([]catalog.Package, error) {
 	var out []catalog.Package
 	var p paragraph
-	incomplete := 0
+	incomplete, named := 0, false
+	isBlank := len(bytes.TrimSpace(data)) == 0
 	end := func() {
+		named = named || len(p.name) > 0
 		switch found, ok := p.toPackage(requireStatus); {
 		case ok && isComplete(found):
 			out = append(out, found)
@@ -130,6 +136,8 @@ func parseStatus(data []byte, requireStatus bool) ([]catalog.Package, error) {
 		return out, fmt.Errorf("%w: the database has more than %d packages", catalog.ErrTooLarge, maxPackages)
 	case incomplete > 0:
 		return out, fmt.Errorf("%d packages of the database lack a name or a version", incomplete)
+	case requireStatus && !named && !isBlank:
+		return out, errNotDatabase
 	}
 	return out, nil
 }

@@ -119,7 +119,8 @@ func TestStatus(t *testing.T) {
 		"srv/chroot/var/lib/dpkg/status":     installed("a", "all"),
 		"srv/chroot/usr/lib/os-release":      "ID=ubuntu\nVERSION_ID=\"22.04\"\n",
 		"srv/broken/var/lib/dpkg/status":     "Package: b\nStatus: install ok installed\n\n\nPackage: c\n",
-		"srv/distroless/var/lib/dpkg/status": "",
+		"srv/distroless/var/lib/dpkg/status": "", "srv/blank/var/lib/dpkg/status": "\n \n",
+		"srv/zeros/var/lib/dpkg/status": strings.Repeat("\x00", 100) + "\n: \n\n",
 	}))
 	debs, _ := lines(r)
 	want := []string{
@@ -132,8 +133,9 @@ func TestStatus(t *testing.T) {
 	if diff := cmp.Diff(want, debs); diff != "" {
 		t.Errorf("want -, got +\n%s", diff)
 	}
-	if w := r.Warnings; len(w) != 1 || w[0].Path != "/srv/broken/var/lib/dpkg/status" || !w[0].InvalidContent {
-		t.Errorf("%v", r.Warnings)
+	if w := r.Warnings; len(w) != 2 || w[0].Path != "/srv/broken/var/lib/dpkg/status" || w[0].InvalidContent ||
+		w[1].Path != "/srv/zeros/var/lib/dpkg/status" || w[1].InvalidContent || r.Unreadable != 2 {
+		t.Errorf("%v, %d not readable", w, r.Unreadable)
 	}
 }
 

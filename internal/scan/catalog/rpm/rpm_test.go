@@ -384,6 +384,10 @@ func TestDamage(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s: %d of %d bytes are whole", fixture, n, len(data))
 			}
+			r := scan(t, fstest.MapFS{databases[fixture]: {Data: data[:n], Mode: 0o644}})
+			if len(r.Warnings) != 1 || r.Warnings[0].InvalidContent || r.Unreadable != 1 {
+				t.Errorf("%s: %d of %d bytes: %v, %d not readable", fixture, n, len(data), r.Warnings, r.Unreadable)
+			}
 		}
 	}
 	if err := eachHeader(t.Context(), database{bytes.NewReader(nil), 0, nil}, nil); err != nil {
