@@ -406,6 +406,9 @@ func (h *Host) stopAndWait() State {
 		return h.state
 	}
 	h.state, _ = nextState(h.state, triggerStop, unconditional)
+	if live != nil {
+		h.noteStopLocked()
+	}
 	h.realTime = nil
 	h.saved.State, h.saved.Path, h.saved.FullScan, h.saved.BaselineKnown = Idle, "", nil, false
 	h.saveStateLocked()

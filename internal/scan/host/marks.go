@@ -29,6 +29,8 @@ type Mark struct {
 	// clock.
 	Interrupted bool `json:"interrupted,omitempty"`
 
+	Stopped time.Time `json:"stopped,omitzero"` // last stop of real-time scanning during the job
+
 	Unread uint64 `json:"unread,omitempty"` // number of the last file that could not be read before the job began
 }
 
@@ -120,6 +122,14 @@ func (h *Host) removeOldMarksLocked(now time.Time) {
 	h.saved.Marks = slices.DeleteFunc(h.saved.Marks, func(m Mark) bool { return now.Sub(m.Created) > maxMarkAge })
 }
 
+// noteStopLocked records that real-time scanning ends: what the jobs write from now on is in no earlier full scan.
+func (h *Host) noteStopLocked() {
+	now := h.monotonicNow()
+	for i := range h.saved.Marks {
+		h.saved.Marks[i].Stopped = now
+	}
+}
+
 // removeForeignMarksLocked removes the marks when the inventory is not the one that they were made in: its file was
 // removed, or replaced by an older one, and what a job brought has smaller numbers there.
 func (h *Host) removeForeignMarksLocked() {
@@ -156,7 +166,7 @@ func (h *Host) Gap(m Mark) string {
 		return gap
 	}
 	if l := h.saved.LastResult; l != nil && !l.Canceled && l.Error == "" && l.Started.After(m.Created) &&
-		isWithin(cmp.Or(l.Path, "/"), dir) {
+		l.Started.After(m.Stopped) && isWithin(cmp.Or(l.Path, "/"), dir) {
 		return ""
 	}
 	switch live := h.realTime; {

@@ -167,6 +167,14 @@ func TestGapOfMark(t *testing.T) {
 	gap("watched", off)
 	b.start() // begins with a full scan
 	gap("watched", "")
+	b.full()
+	b.stopped() // what follows is in no scan
+	gap("watched", off)
+	gap("idle", off)
+	b.restart()
+	gap("watched", off)
+	b.full()
+	gap("watched", "")
 }
 
 // TestGapOfUnwatchedDirectory: nothing is noticed in directories that are excluded or not watched, and when the
