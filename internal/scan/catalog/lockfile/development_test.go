@@ -98,6 +98,8 @@ func TestDevelopment(t *testing.T) {
 		"p/Pipfile.lock": `{"default": {"flask": {"version": "==2.0.0"}}, "develop": {"black": {"version": "==23.0"},
 			"flask": {"version": "==2.0.0"}}}`,
 		"p/poetry.lock": "[[package]]\nname = \"pytest\"\nversion = \"7.0.0\"\ngroups = [\"dev\"]\noptional = false\n",
+		"s/poetry.lock": "[[package]]\nname = \"coverage\"\nversion = \"6.0\"\ncategory = \"dev\"\n\n" +
+			"[[package]]\nname = \"requests\"\nversion = \"2.20.0\"\ncategory = \"main\"\n",
 		"r/pdm.lock": "[[package]]\nname = \"certifi\"\nversion = \"2023.7\"\ngroups = [\"default\", \"dev\"]\n\n" +
 			"[[package]]\nname = \"mypy\"\nversion = \"1.0\"\ngroups = [\"lint\", \"dev\"]\n",
 		"u/uv.lock":     uvLock,
@@ -152,6 +154,7 @@ snapshots:
 		"python mine 0.1 /u/uv.lock",
 		"python numpy 1.0 /u/uv.lock",
 		"python numpy 2.0 /u/uv.lock",
+		"python requests 2.20.0 /s/poetry.lock",
 		"python uvicorn 0.30 /u/uv.lock",
 		"python zipp 3.0 /u/uv.lock",
 	}
@@ -174,6 +177,8 @@ snapshots:
 		"python flask 2.0.0 /p/Pipfile.lock",
 		"python certifi 2023.7 /r/pdm.lock",
 		"python mypy 1.0 /r/pdm.lock (development)",
+		"python coverage 6.0 /s/poetry.lock (development)",
+		"python requests 2.20.0 /s/poetry.lock",
 		"python click 8.0 /u/uv.lock",
 		"python h11 0.14 /u/uv.lock",
 		"python httptools 0.6 /u/uv.lock",

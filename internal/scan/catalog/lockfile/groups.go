@@ -51,6 +51,28 @@ func developmentOfPDM(data []byte) map[string]bool {
 	return out
 }
 
+// developmentOfPoetry returns the packages of a poetry.lock of Poetry before 1.5 whose category is "dev". Its reader
+// knows the groups of later versions alone.
+func developmentOfPoetry(data []byte) map[string]bool {
+	var lock struct {
+		Packages []struct {
+			Name     string `toml:"name"`
+			Version  string `toml:"version"`
+			Category string `toml:"category"`
+		} `toml:"package"`
+	}
+	out := map[string]bool{}
+	if err := toml.Unmarshal(data, &lock); err != nil {
+		return out // its reader reports it
+	}
+	for _, p := range lock.Packages {
+		if p.Category == "dev" { // one that another package needs, too, is "main"
+			out[nameAndVersion(p.Name, p.Version)] = true
+		}
+	}
+	return out
+}
+
 // uvDependency is an edge of the graph in a uv.lock.
 type uvDependency struct {
 	Name    string   `toml:"name"`

@@ -47,6 +47,7 @@ const (
 	pnpmLockYAML = "npm/pnpm-lock.yaml"
 	uvLockTOML   = "python/uv.lock"
 	pdmLockTOML  = "python/pdm.lock"
+	poetryLock   = "python/poetry.lock"
 )
 
 // Extractor reads one kind of lock file.
@@ -80,7 +81,7 @@ func All() []catalog.Extractor {
 	add(named("npm/yarn.lock", catalog.NPM, "yarn.lock"), yarnlock.New)
 	add(named(pnpmLockYAML, catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
 	add(named("npm/bun.lock", catalog.NPM, "bun.lock"), bunlock.New)
-	add(named("python/poetry.lock", catalog.Python, "poetry.lock"), poetrylock.New)
+	add(named(poetryLock, catalog.Python, "poetry.lock"), poetrylock.New)
 	add(named(uvLockTOML, catalog.Python, "uv.lock"), uvlock.New)
 	add(named(pdmLockTOML, catalog.Python, "pdm.lock"), pdmlock.New)
 	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
@@ -176,7 +177,7 @@ const maxLines = 500_000
 func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) ([]byte, error) {
 	var check func([]byte) error
 	switch l.name {
-	case "python/poetry.lock", uvLockTOML, pdmLockTOML, "python/pylock.toml":
+	case poetryLock, uvLockTOML, pdmLockTOML, "python/pylock.toml":
 		check = tomllimit.Check
 	case pnpmLockYAML:
 		check = yamllimit.Check
@@ -232,6 +233,11 @@ func (l *Extractor) developmentOf(data []byte) func(*extractor.Package) bool {
 	case uvLockTOML:
 		only := developmentOfUV(data)
 		return func(p *extractor.Package) bool { return only[nameAndVersion(p.Name, p.Version)] }
+	case poetryLock:
+		only := developmentOfPoetry(data)
+		return func(p *extractor.Package) bool {
+			return only[nameAndVersion(p.Name, p.Version)] || isDevelopmentOnly(p)
+		}
 	case pdmLockTOML:
 		only := developmentOfPDM(data)
 		return func(p *extractor.Package) bool { return only[nameAndVersion(p.Name, p.Version)] }
