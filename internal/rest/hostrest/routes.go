@@ -47,7 +47,7 @@ func (s *Server) routes() []route {
 
 // findRoute returns the route of a request.
 func (s *Server) findRoute(w http.ResponseWriter, r *http.Request) (route, error) {
-	methods := s.routesByPath[strings.TrimSuffix(r.URL.Path, "/")]
+	methods := s.routesByPath[foldPath(r.URL.Path)]
 	if methods == nil {
 		return route{}, failure{http.StatusNotFound, fmt.Sprintf("%q not found", clip(r.URL.Path))}
 	}
@@ -67,6 +67,12 @@ func (s *Server) findRoute(w http.ResponseWriter, r *http.Request) (route, error
 			strings.Join(allowed, " or "))}
 	}
 	return found, nil
+}
+
+// foldPath merges repeated slashes of a path and removes one at its end, as the controller does.
+func foldPath(path string) string {
+	elements := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+	return "/" + strings.Join(elements, "/")
 }
 
 // ServeHTTP answers a request.

@@ -207,6 +207,14 @@ func TestRefusals(t *testing.T) {
 	w.state("GET", "/v1/status", "Idle")
 }
 
+// TestFoldPath: clients join addresses and paths with too many slashes.
+func TestFoldPath(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, path := range []string{"/v1/status", "/v1/status/", "//v1/status", "/v1//status//"} {
+		w.state("GET", path, "Idle")
+	}
+}
+
 // TestStatus returns everything that the command shows.
 func TestStatus(t *testing.T) {
 	w := newWorld(t, nil)
