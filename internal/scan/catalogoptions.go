@@ -36,12 +36,15 @@ func (v *volume) catalogOptions(o Options) catalog.Options {
 }
 
 // excludesVolume reports whether a volume that is not the main one is left out, by its path or a directory above it.
-func (o *Options) excludesVolume(mount string) bool {
-	if o.Exclude == nil || mount == "/" {
+func (o *Options) excludesVolume(mount string) bool { return mount != "/" && o.excludes(mount) }
+
+// excludes reports whether a path or a directory above it is left out.
+func (o *Options) excludes(path string) bool {
+	if o.Exclude == nil {
 		return false
 	}
-	for end := len(mount); end > 0; end = strings.LastIndexByte(mount[:end], '/') {
-		if o.Exclude.Match(mount[:end]) {
+	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if o.Exclude.Match(path[:end]) {
 			return true
 		}
 	}

@@ -87,7 +87,7 @@ func catalogSource(ctx context.Context, src Source, o Options) (*Inventory, erro
 	case Container:
 		return inv, inv.catalogContainer(ctx, o)
 	case SBOM:
-		return inv, inv.catalogSBOM()
+		return inv, inv.catalogSBOM(o)
 	default:
 		return inv, inv.catalogImage(ctx, o)
 	}
