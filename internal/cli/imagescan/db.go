@@ -81,6 +81,11 @@ records are counted and listed, and do not affect the others.` + rematchHelp,
 			if err := g.buildDatabase(cmd.Context(), o, rejected); err != nil {
 				return err
 			}
+			if !g.quiet {
+				if _, err := fmt.Fprintf(g.Out, "Written to %s\n", cli.EscapeName(path)); err != nil {
+					return err
+				}
+			}
 			return rematch.run(cmd.Context(), g, s)
 		},
 	})
@@ -115,11 +120,7 @@ func (g *globals) buildDatabase(ctx context.Context, o build.Options, rejected b
 			}
 		}
 	}
-	if err := rep.Print(g.Out); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(g.Out, "Written to %s\n", cli.EscapeName(o.Target))
-	return err
+	return rep.Print(g.Out)
 }
 
 func dbStatusCommand(g *globals) *cobra.Command {
