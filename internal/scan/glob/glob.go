@@ -3,6 +3,7 @@ package glob
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -59,10 +60,15 @@ func Compile(pattern string) (*Pattern, error) {
 }
 
 // CompilePath compiles a pattern of paths. One that begins with a slash is compared with the whole path, others also
-// with what follows any slash of it: "node_modules" is every entry of this name.
+// with what follows any slash of it: "node_modules" is every entry of this name. "." and ".." as elements are refused,
+// since no path has them.
 func CompilePath(pattern string) (*Pattern, error) {
 	rest, anchored := strings.CutPrefix(pattern, "/")
 	p, err := compile(rest)
+	isDots := func(e element) bool { return e.text == "." || e.text == ".." }
+	if err == nil && slices.ContainsFunc(p.elements, isDots) {
+		err = errors.New("it has . or .. between slashes, and matches nothing: begin with / or with a name")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("invalid pattern %q: %w", pattern, err)
 	}

@@ -68,6 +68,7 @@ func TestInvalidPatterns(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"": "empty", "/": "empty", "a//b": "is empty", "a/": "is empty",
 		"a**b": "whole element", "***": "whole element",
+		"./a": "begin with /", "/a/../b": "begin with /", ".": "begin with /",
 		"[a": "no closing ]", "[": "no closing ]", `a\`: "nothing follows", "[b-a]": "is empty", "\xff": "not UTF-8",
 		strings.Repeat("a", glob.MaxPatternBytes+1): "more than 1024", `[a-\`: "nothing follows", `[\`: "nothing follows",
 	} {
