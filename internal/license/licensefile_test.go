@@ -98,6 +98,30 @@ func TestKeygenReplacesNothing(t *testing.T) {
 	}
 }
 
+func TestKeyFilesAreNotConfused(t *testing.T) {
+	p := newPlace(t)
+	if _, err := ReadSecret(p.authority()); err == nil || !strings.Contains(err.Error(), "has a public key") {
+		t.Errorf("a public key signs: %v", err)
+	}
+	for _, load := range []func(string) error{
+		func(path string) error { _, err := LoadPublicKey(path); return err },
+		func(path string) error { _, err := LoadTrustedKeys(path); return err },
+	} {
+		if err := load(p.path("authority.key")); err == nil || !strings.Contains(err.Error(), "has a private key") {
+			t.Errorf("a private key is trusted: %v", err)
+		}
+	}
+
+	// The same files serve licenses, databases and packages, so errors name the kind of file.
+	if _, err := ReadSecret(p.path("none")); err == nil || !strings.HasPrefix(err.Error(), "read private key file: ") {
+		t.Errorf("got %v", err)
+	}
+	_, err := LoadPublicKey(p.path("none"))
+	if err == nil || !strings.HasPrefix(err.Error(), "read public key file: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAuthorityFiles(t *testing.T) {
 	a, _ := authority(t)
 	b, _ := authority(t)

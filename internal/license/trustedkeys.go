@@ -26,6 +26,12 @@ const (
 	maxKeys      = 100
 )
 
+// The first lines of key files. The encoded keys have the same form, so these lines tell one kind from the other.
+const (
+	secretHeader = "# The secret of an authority of buildyard: its holder can sign as the authority."
+	publicHeader = "# The public key of an authority of buildyard. It is not secret."
+)
+
 // TrustedKeys is the public keys of the authorities that a program trusts.
 type TrustedKeys []ed25519.PublicKey
 
@@ -73,11 +79,14 @@ func LoadPublicKey(path string) (ed25519.PublicKey, error) {
 func readTrustedKeys(path string) (TrustedKeys, error) {
 	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read license authority: %w", err)
+		return nil, fmt.Errorf("read public key file: %w", err)
+	}
+	if hasLine(raw, secretHeader) {
+		return nil, fmt.Errorf("%s has a private key: want the public key, in the file that ends in .pub", path)
 	}
 	t, err := ParseTrustedKeys(raw)
 	if err != nil {
-		return nil, fmt.Errorf("parse license authority %s: %w", path, err)
+		return nil, fmt.Errorf("parse public key file %s: %w", path, err)
 	}
 	return t, nil
 }
@@ -138,13 +147,12 @@ func GenerateKeys(secretPath, publicPath string) error {
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
-	err = createFile(secretPath, 0o600,
-		"# The secret of an authority of buildyard: its holder can sign as the authority.\n"+text+"\n")
+	err = createFile(secretPath, 0o600, secretHeader+"\n"+text+"\n")
 	if err != nil {
 		return err
 	}
 	text = base64.StdEncoding.EncodeToString(public)
-	return createFile(publicPath, 0o644, "# The public key of an authority of buildyard. It is not secret.\n"+text+"\n")
+	return createFile(publicPath, 0o644, publicHeader+"\n"+text+"\n")
 }
 
 // createFile writes a file that must not exist.
@@ -163,11 +171,15 @@ func createFile(path string, mode fs.FileMode, text string) (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// ReadSecret reads the secret that Keygen wrote.
+// ReadSecret reads the secret that GenerateKeys wrote.
 func ReadSecret(path string) (ed25519.PrivateKey, error) {
 	raw, err := readBounded(path, maxFileBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read license authority: %w", err)
+		return nil, fmt.Errorf("read private key file: %w", err)
+	}
+	if hasLine(raw, publicHeader) {
+		return nil, fmt.Errorf("%s has a public key: want the private key, which \"buildyard license keygen\" "+
+			"writes next to it", path)
 	}
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSpace(line)
@@ -180,5 +192,15 @@ func ReadSecret(path string) (ed25519.PrivateKey, error) {
 		}
 		return ed25519.NewKeyFromSeed(seed), nil
 	}
-	return nil, fmt.Errorf("%s does not have the private key of a license authority", path)
+	return nil, fmt.Errorf("%s has no private key: want the file of \"buildyard license keygen --out\"", path)
+}
+
+// hasLine reports whether a file has a line.
+func hasLine(raw []byte, want string) bool {
+	for line := range bytes.Lines(raw) {
+		if string(bytes.TrimSpace(line)) == want {
+			return true
+		}
+	}
+	return false
 }
