@@ -76,9 +76,11 @@ func (i *Image) readL1() error {
 	switch {
 	case n > maxL1Bytes/l2EntryBytes || int64(i.header.l1Count) < n:
 		return damaged("its L1 table has %d entries and its disk needs %d", i.header.l1Count, n)
-	case i.header.l1Offset == 0 || i.header.l1Offset > uint64(i.fileSize) ||
-		i.header.l1Offset%uint64(i.clusterSize) != 0 || int64(i.header.l1Offset) > i.fileSize-n*l2EntryBytes:
-		return damaged("its L1 table is at %d", i.header.l1Offset)
+	case i.header.l1Offset == 0 || i.header.l1Offset%uint64(i.clusterSize) != 0:
+		return damaged("its L1 table is at %d, not at the start of a cluster", i.header.l1Offset)
+	case i.header.l1Offset > uint64(i.fileSize) || int64(i.header.l1Offset) > i.fileSize-n*l2EntryBytes:
+		return damaged("its L1 table is at %d, and the file has %d bytes: it may have been cut off",
+			i.header.l1Offset, i.fileSize)
 	}
 	i.l1Table = make([]int64, n)
 	raw := make([]byte, min(n, l1ReadEntries)*l2EntryBytes)
@@ -91,8 +93,11 @@ func (i *Image) readL1() error {
 			}
 		}
 		at := int64(binary.BigEndian.Uint64(raw[within*l2EntryBytes:]) & offsetMask)
-		if at%i.clusterSize != 0 || at > i.fileSize-i.clusterSize {
-			return damaged("an L2 table is at %d", at)
+		switch {
+		case at%i.clusterSize != 0:
+			return damaged("an L2 table is at %d, within a cluster", at)
+		case at > i.fileSize-i.clusterSize:
+			return damaged("an L2 table is at %d, and the file has %d bytes: it may have been cut off", at, i.fileSize)
 		}
 		i.l1Table[k] = at
 	}

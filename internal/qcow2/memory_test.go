@@ -431,7 +431,7 @@ func TestTablesInFile(t *testing.T) {
 		"L1 up to the end":   {l1(), 512 + 24, ""},
 		"L1 over the end":    {l1(), 512 + 23, "L1 table is at 512"},
 		"L2 up to the end":   {l1(1024, 0, 1536), 2048, ""},
-		"L2 over the end":    {l1(1024, 0, 1536), 2047, "L2 table is at 1536"},
+		"L2 over the end":    {l1(1024, 0, 1536), 2047, "L2 table is at 1536, and the file has "},
 		"one table, apart":   {l1(1024, 1536, 1024), 2048, "the same L2 table"},
 		"none of the tables": {l1(), 4096, ""},
 	} {

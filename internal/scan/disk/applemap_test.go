@@ -130,7 +130,7 @@ func TestVolumesOfHFSPlus(t *testing.T) {
 		"6 hfsplus Lost Lost <nil> 1", "8 hfsplus Full Full <nil> 1",
 		"2 partition 2 (a driver of Mac OS): it holds no packages, false",
 		"7 partition 7 (HFS): HFS without the plus cannot be read here, true",
-		"9 partition 9 (unknown): what it holds is not known here, true",
+		"9 partition 9 (unknown): no supported file system was found in it, true",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -173,9 +173,9 @@ func detectKind(r io.ReaderAt, p Partition) (contentKind, error) {
 		return contentKind{name: formatHFS}, nil
 	}
 	if len(bytes.TrimLeft(b, "\x00")) == 0 {
-		return contentKind{"empty", "there is nothing at its beginning", dataPartitionTypes[p.Type]}, nil
+		return contentKind{"empty", "its beginning has only zeros", dataPartitionTypes[p.Type]}, nil
 	}
-	return contentKind{formatUnknown, "what it holds is not known here", true}, nil
+	return contentKind{formatUnknown, "no supported file system was found in it", true}, nil
 }
 
 // isPlausible checks further fields of a format with a short signature.

@@ -125,7 +125,7 @@ func TestEncryptedContent(t *testing.T) {
 	m := treetest.Unpacked(t, "luks/testdata/luks2-ext4.img.zst")
 	m[16<<20+1024+56]++ // the magic number of the file system
 	equalLines(t, contents(t, onDisk(t, m), "secret"),
-		"1 partition 1 (unknown in LUKS): what it holds is not known here, true")
+		"1 partition 1 (unknown in LUKS): no supported file system was found in it, true")
 	table := disktest.Part{Type: disktest.Swap, Start: mib, Length: int64(len(m))}
 	d := make(memory, len(m)+2*mib)
 	copy(d[mib:], m)

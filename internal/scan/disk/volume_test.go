@@ -106,10 +106,10 @@ func TestVolumes(t *testing.T) {
 		`4 partition 4 "xfs" (xfs): unsupported XFS feature: version 0: mount it, and scan dir:DIRECTORY, true`,
 		"5 partition 5 (swap): it holds no packages, false",
 		`6 partition 6 "broken" (ext4): the file system is damaged: its superblock is not what its checksum says, true`,
-		`7 partition 7 "empty" (empty): there is nothing at its beginning, true`,
-		`8 partition 8 "wiped" (empty): there is nothing at its beginning, true`,
-		`9 partition 9 "reserve" (empty): there is nothing at its beginning, false`,
-		`10 partition 10 "what" (unknown): what it holds is not known here, true`,
+		`7 partition 7 "empty" (empty): its beginning has only zeros, true`,
+		`8 partition 8 "wiped" (empty): its beginning has only zeros, true`,
+		`9 partition 9 "reserve" (empty): its beginning has only zeros, false`,
+		`10 partition 10 "what" (unknown): no supported file system was found in it, true`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -112,7 +112,8 @@ func (f *FS) parseInode(number uint32, raw []byte) (*inode, error) {
 	if len(raw) >= minInodeSize+4 {
 		extra = int64(le.Uint16(raw[128:]))
 		if extra > int64(len(raw))-minInodeSize || extra%4 != 0 {
-			return nil, damaged("it says to have %d more bytes", extra)
+			return nil, damaged("invalid size %d of its extra fields: want a multiple of 4 up to %d", extra,
+				len(raw)-minInodeSize)
 		}
 	}
 	if f.superblock.hasChecksums() {

@@ -185,7 +185,7 @@ func TestTargets(t *testing.T) {
 			b[135] = 255
 			copy(b[148:], attrData)
 		}, "", "outside the inode"},
-		"inline, wrong": {"target", flagInline, func(b []byte) { b[128] = 3 }, "", "3 more bytes"},
+		"inline, wrong": {"target", flagInline, func(b []byte) { b[128] = 3 }, "", "size 3 of its extra fields"},
 	} {
 		tr.put(20, inodefs.ModeLink|0o777, c.flags, []byte(c.content))
 		if c.change != nil {
