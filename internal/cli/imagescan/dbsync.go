@@ -103,7 +103,8 @@ func (g *globals) sync(ctx context.Context, dir string, f syncFlags) error {
 	for _, r := range results {
 		if r.Err != nil {
 			failed++
-			_, _ = fmt.Fprintln(g.Err, cli.EscapeName(fmt.Sprintf("%s: failed: %v", r.Source, r.Err))) // also with -q
+			failure := fmt.Sprintf("%s: failed: %s", r.Source, mirror.FormatError(r.Err))
+			_, _ = fmt.Fprintln(g.Err, cli.EscapeName(failure)) // also with -q
 		}
 		s := toMirrorSource(r.Source, &r.State)
 		s.Outcome = string(r.Outcome)
@@ -200,7 +201,15 @@ func (g *globals) mirrorStatus(ctx context.Context, dir string, output cli.Forma
 		st.add(toMirrorSource(name, m.Sources[name]))
 	}
 	st.Changed = m.Changed
-	return output.Write(g.Out, st, st.fillTable)
+	if err := output.Write(g.Out, st, st.fillTable); err != nil || output != cli.Table {
+		return err
+	}
+	for _, s := range st.Sources {
+		if s.Error != "" {
+			g.printMessage("%s: failed: %s", s.Name, s.Error)
+		}
+	}
+	return nil
 }
 
 // openMirrors replaces the mirrors among the inputs of a build by their files. The database is dated with the last

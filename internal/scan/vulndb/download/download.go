@@ -146,7 +146,7 @@ func (c *Client) attempt(ctx context.Context, q Request) (Response, error) {
 	}
 	resp, err := Get(ctx, &client, q.URL, part.requestHeader(q), stall)
 	if err != nil {
-		return Response{}, err
+		return Response{}, withoutURL(err, q.URL)
 	}
 	defer resp.Body.Close()
 	switch {
@@ -168,6 +168,16 @@ func (c *Client) attempt(ctx context.Context, q Request) (Response, error) {
 		return Response{}, err
 	}
 	return part.response(), part.checkSum()
+}
+
+// withoutURL returns an error about a request without its method and address, which errors about a file begin with.
+// The address that a redirect led to stays.
+func withoutURL(err error, address string) error {
+	failed, ok := errors.AsType[*url.Error](err)
+	if ok && failed.URL == address {
+		return failed.Err
+	}
+	return err
 }
 
 func newStatusError(resp *http.Response) error {

@@ -116,6 +116,26 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+func TestErrorsNameTheAddressOnce(t *testing.T) {
+	address := server(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			http.Redirect(w, r, "/broken", http.StatusFound)
+			return
+		}
+		panic(http.ErrAbortHandler)
+	})
+	c := &Client{FirstDelay: time.Millisecond}
+	_, err := c.Fetch(t.Context(), request(t, address+"/broken"))
+	if err == nil || strings.Count(err.Error(), address+"/broken") != 1 {
+		t.Errorf("got %v", err)
+	}
+	_, err = c.Fetch(t.Context(), request(t, address+"/elsewhere"))
+	if err == nil || !strings.Contains(err.Error(), "get "+address+"/elsewhere: ") ||
+		!strings.Contains(err.Error(), "/broken") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestAttempts: failures without any data end after five, others continue as long as data arrives.
 func TestAttempts(t *testing.T) {
 	requests := 0

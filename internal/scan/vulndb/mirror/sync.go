@@ -150,7 +150,7 @@ func (c *collector) collect(ctx context.Context) Result {
 	if err != nil {
 		c.restore(damaged)
 		r.Outcome = Failed
-		c.state.Failed, c.state.Error = c.now(), shorten(err.Error())
+		c.state.Failed, c.state.Error = c.now(), shorten(FormatError(err))
 	} else {
 		c.state.Checked, c.state.Failed, c.state.Error = c.now(), time.Time{}, ""
 	}
@@ -171,6 +171,9 @@ func (c *collector) setChanged() {
 const maxErrorBytes = 2000
 
 func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorBytes)], "") }
+
+// FormatError returns an error in one line; of several, as of the years of a source, each follows a semicolon.
+func FormatError(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // dropDamaged removes the files of the source from the manifest that are missing or have other bytes, and then also
 // the records of what they have. It returns the damaged files.
