@@ -101,7 +101,8 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
 	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
 	fs.StringVarP(&o.columns, "columns", "c", "",
-		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
+		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
+			"versions, k known exploited, e EPSS, p distro-patched (default tnvVsS)")
 	complete := func(flag string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

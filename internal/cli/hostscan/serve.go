@@ -138,7 +138,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}()
 	v.announce(ctx)
 	err = v.serve(ctx)
-	v.log.InfoContext(ctx, "service stopped", "error", fmt.Sprint(err))
+	if err != nil {
+		v.log.ErrorContext(ctx, "service failed", "error", err.Error())
+	} else {
+		v.log.InfoContext(ctx, "service stopped")
+	}
 	return err
 }
 
