@@ -25,6 +25,9 @@ func licenseCommand(g *globals) *cobra.Command {
 		Short: "Show or activate the license",
 		Long: `license shows the active license, or activates one.
 
+License keys come from a license authority, which may be your own: "buildyard license keygen" creates it,
+and "buildyard license issue --product image-scanner" issues a key.
+
 A license key is verified with the public keys in /etc/buildyard/authority.pub, in the user's
 configuration directory, or in the file --license-authority.`,
 		Example: `  imagescan license activate BY1...
