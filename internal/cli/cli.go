@@ -99,6 +99,8 @@ func RunAs(ctx context.Context, root *cobra.Command, args []string, prefix strin
 		f.code = CodeOf(err)
 	case began:
 		f.code = ExitFailed
+	default:
+		f.err = nameFlagGroup(err)
 	}
 	f.print(root.ErrOrStderr(), wantsJSON(cmd, args))
 	return f.code

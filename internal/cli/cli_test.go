@@ -41,6 +41,12 @@ func TestExitCodes(t *testing.T) {
 		{"group other", ExitUsage, "prog: unknown command \"other\" for \"prog group\"\nSee: prog group --help\n"},
 		{"group list --ouptut json", ExitUsage, "prog: unknown flag: --ouptut; did you mean --output?\n"},
 		{"group list -x", ExitUsage, "prog: unknown shorthand flag: 'x' in -x\n"},
+		{"group list --count x", ExitUsage, "prog: invalid --count \"x\": want a whole number\nSee: prog group"},
+		{"group list --age 5d", ExitUsage, "prog: invalid --age \"5d\": want a duration such as 90s, 10m or 24h\n"},
+		{"group list --count 1 --age 1s", ExitUsage, "prog: --age and --count are mutually exclusive\nSee: "},
+		{"group copy a b c", ExitUsage, "prog: found 3 arguments, want: prog group copy FILE [DIRECTORY]\nSee: "},
+		{"group copy --all", ExitUsage, "prog: found 0 arguments, want: prog group copy FILE [DIRECTORY]\n"},
+		{"group copy a", ExitUsage, "prog: want --all or --one\nSee: prog group copy --help\n"},
 		{"group", ExitOK, ""},
 		{"completion bash", ExitOK, ""},
 		{
@@ -51,8 +57,18 @@ func TestExitCodes(t *testing.T) {
 		root := &cobra.Command{Use: "prog"}
 		list := &cobra.Command{Use: "list", RunE: func(*cobra.Command, []string) error { return nil }}
 		new(Format).Add(list)
+		list.Flags().Int("count", 0, "")
+		list.Flags().Duration("age", 0, "")
+		list.MarkFlagsMutuallyExclusive("count", "age")
+		duplicate := &cobra.Command{
+			Use: "copy FILE [DIRECTORY]", Args: cobra.RangeArgs(1, 2),
+			RunE: func(*cobra.Command, []string) error { return nil },
+		}
+		duplicate.Flags().Bool("all", false, "")
+		duplicate.Flags().Bool("one", false, "")
+		duplicate.MarkFlagsOneRequired("all", "one")
 		group := &cobra.Command{Use: "group"}
-		group.AddCommand(list)
+		group.AddCommand(list, duplicate)
 		root.AddCommand(group)
 		for name, err := range map[string]error{
 			"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")),

@@ -18,6 +18,8 @@ const maxSuggestions = 3
 func suggestNames(root *cobra.Command, args []string) {
 	eachCommand(root, func(cmd *cobra.Command) {
 		switch {
+		case !cmd.HasSubCommands() && cmd.Args != nil:
+			cmd.Args = nameArguments(cmd.Args)
 		case !cmd.HasSubCommands():
 		case !cmd.Runnable():
 			Family(cmd)
@@ -33,7 +35,7 @@ func suggestNames(root *cobra.Command, args []string) {
 				return unknown
 			}
 		}
-		return nameFlags(cmd, err)
+		return nameFlags(cmd, nameValue(err))
 	})
 }
 
@@ -56,14 +58,29 @@ func noSubcommand(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
+// RefuseMisspelledCommand is the check of the arguments of a command that has subcommands and also takes arguments:
+// the first one must not resemble a subcommand.
+func RefuseMisspelledCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || len(similarCommands(cmd, args[0])) == 0 {
+		return nil
+	}
+	return unknownCommand(cmd, args[0])
+}
+
 func unknownCommand(cmd *cobra.Command, word string) error {
+	similar := didYouMean(similarCommands(cmd, word), "")
+	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), similar)
+}
+
+// similarCommands returns the subcommands that a word resembles.
+func similarCommands(cmd *cobra.Command, word string) []string {
 	var names []string
 	for _, child := range cmd.Commands() {
 		if child.IsAvailableCommand() {
 			names = append(append(names, child.Name()), child.Aliases...)
 		}
 	}
-	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(similarNames(word, names), ""))
+	return similarNames(word, names)
 }
 
 // nameFlags adds the flags that an unknown one resembles to the error about it.
@@ -80,6 +97,10 @@ func nameFlags(cmd *cobra.Command, err error) error {
 	})
 	return fmt.Errorf("%w%s", err, didYouMean(similarNames(unknown.GetSpecifiedName(), names), "--"))
 }
+
+// DidYouMean returns the end of an error about a misspelled word that proposes the names that it resembles; "" if it
+// resembles none.
+func DidYouMean(word string, names []string) string { return didYouMean(similarNames(word, names), "") }
 
 // didYouMean returns the end of an error that proposes names; "" without names.
 func didYouMean(names []string, prefix string) string {

@@ -61,7 +61,7 @@ Exit code 7: a part could not be read, or no advisories exist for packages (it i
   imagescan container:app.tar:v2 --platform linux/arm64
   imagescan dir:/srv/app -q -f json > report.json
   imagescan vm_image:mac.img --fail-on critical,kev --baseline accepted.json`,
-		Args:              cobra.ArbitraryArgs,
+		Args:              cli.RefuseMisspelledCommand,
 		ValidArgsFunction: o.completeSource,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}

@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// maxListedKeys is how many keys an error about an unknown one lists at most. Of more it lists none.
+// maxListedKeys is how many keys an error about an unknown one lists at most. Of more it lists those that resemble it.
 const maxListedKeys = 12
 
 // Decode decodes a file into the struct that into points to. Its fields have their keys in the tag "yaml", and may
@@ -66,9 +68,9 @@ func checkStruct(n *yaml.Node, t reflect.Type, name string) error {
 		}
 		f, ok := fieldByKey(t, key.Value)
 		if !ok {
-			known := ""
-			if t.NumField() <= maxListedKeys {
-				known = "; known are " + keys(t)
+			known := "; known are " + strings.Join(keys(t), ", ")
+			if t.NumField() > maxListedKeys {
+				known = cli.DidYouMean(key.Value, keys(t))
 			}
 			return fmt.Errorf("line %d: unknown key %q%s", key.Line, shorten(key.Value), known)
 		}
@@ -98,7 +100,7 @@ func checkValue(n *yaml.Node, t reflect.Type, key, example string) error {
 		for _, item := range n.Content {
 			switch item = target(item); {
 			case t.Elem().Kind() == reflect.Struct && item.Kind != yaml.MappingNode:
-				return wrong(item, "a list of rules with keys ("+keys(t.Elem())+")")
+				return wrong(item, "a list of rules with keys ("+strings.Join(keys(t.Elem()), ", ")+")")
 			case t.Elem().Kind() == reflect.Struct:
 				if err := checkStruct(item, t.Elem(), key); err != nil {
 					return fmt.Errorf("%s: %w", key, err)
@@ -134,13 +136,13 @@ func fieldByKey(t reflect.Type, key string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// keys lists the keys of a struct.
-func keys(t reflect.Type) string {
+// keys returns the keys of a struct.
+func keys(t reflect.Type) []string {
 	var out []string
 	for f := range t.Fields() {
 		out = append(out, f.Tag.Get("yaml"))
 	}
-	return strings.Join(out, ", ")
+	return out
 }
 
 func describeType(t reflect.Type) string {

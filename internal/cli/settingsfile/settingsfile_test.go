@@ -84,3 +84,29 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestManyKeysAreNotListed(t *testing.T) {
+	var into struct {
+		A        string `yaml:"a"`
+		B        string `yaml:"b"`
+		C        string `yaml:"c"`
+		D        string `yaml:"d"`
+		E        string `yaml:"e"`
+		F        string `yaml:"f"`
+		G        string `yaml:"g"`
+		H        string `yaml:"h"`
+		I        string `yaml:"i"`
+		J        string `yaml:"j"`
+		K        string `yaml:"k"`
+		L        string `yaml:"l"`
+		Interval string `yaml:"update-interval"`
+	}
+	for text, want := range map[string]string{
+		"update-intervall: 1h": `line 1: unknown key "update-intervall"; did you mean "update-interval"?`,
+		"something: 1h":        `line 1: unknown key "something"`,
+	} {
+		if err := settingsfile.Decode([]byte(text), &into); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
