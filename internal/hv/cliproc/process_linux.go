@@ -25,7 +25,7 @@ func inspect(pid int) (started uint64, running bool, err error) {
 // any characters, so it is skipped by its last ')'.
 func parseStat(b []byte) (state byte, started uint64, err error) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 20 || len(f[0]) != 1 {
+	if len(f) < 20 || len(f[0]) != 1 || f[0][0] < 'A' { // the state is a letter
 		return 0, 0, errors.New("malformed /proc stat file")
 	}
 	started, err = strconv.ParseUint(string(f[19]), 10, 64)

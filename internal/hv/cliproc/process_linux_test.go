@@ -8,7 +8,9 @@ func TestParseStat(t *testing.T) {
 	if state != 'S' || started != 4711 || err != nil {
 		t.Errorf("%c %d %v", state, started, err)
 	}
-	for _, bad := range []string{"", "1 (x", "1 (x) S 1", "1 (x) SS" + rest + "4711", "1 (x) S" + rest + "soon"} {
+	for _, bad := range []string{
+		"", "1 (x", "1 (x) S 1", "1 (x) SS" + rest + "4711", "1 (x) S" + rest + "soon", "1 (x) \x00" + rest + "4711",
+	} {
 		if _, _, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q was read", bad)
 		}
