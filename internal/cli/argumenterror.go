@@ -23,11 +23,7 @@ func nameArguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err == nil || !strings.Contains(err.Error(), " arg(s), ") {
 			return err
 		}
-		count := "1 argument"
-		if len(args) != 1 {
-			count = fmt.Sprintf("%d arguments", len(args))
-		}
-		return fmt.Errorf("found %s, want: %s", count, argumentForm(cmd))
+		return fmt.Errorf("found %s, want: %s", Plural(len(args), "argument"), argumentForm(cmd))
 	}
 }
 

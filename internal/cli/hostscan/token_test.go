@@ -6,6 +6,9 @@ import (
 	"testing"
 )
 
+// ReadToken is for the scripts.
+var ReadToken = readToken
+
 // TestTokenForChangesIsMade: with require-token the first start creates a token that its group can
 // read, and the next one keeps it.
 func TestTokenForChangesIsMade(t *testing.T) {

@@ -69,7 +69,8 @@ func (s *Server) findRoute(w http.ResponseWriter, r *http.Request) (route, error
 	return found, nil
 }
 
-// foldPath merges repeated slashes of a path and removes one at its end, as the controller does.
+// foldPath merges repeated slashes of a path and removes one at its end, as the controller does. Unlike there no path
+// has names, so escaped slashes need not be told apart.
 func foldPath(path string) string {
 	elements := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	return "/" + strings.Join(elements, "/")
